@@ -1,0 +1,5 @@
+"""The `holdfast` command."""
+
+from holdfast.cli.main import main
+
+__all__ = ["main"]
