@@ -92,9 +92,18 @@ class JournalError(HoldfastError):
 
 
 class JournalFull(JournalError):
-    """No room outside the reserve. Nothing was recorded; try again when space has returned."""
+    """No room outside the reserve. Nothing was recorded; try again when space has returned.
+
+    `reason` is the account that has run out: "disk", "memory" or "held records".
+    """
 
     code = "journal.full"
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(
+            f"the journal has no room ({reason}): {detail}. Nothing was recorded; try again later."
+        )
+        self.reason = reason
 
 
 class JournalFailed(JournalError):

@@ -1,0 +1,5 @@
+"""The real disk."""
+
+from holdfast.disk.file_storage import FileStorage
+
+__all__ = ["FileStorage"]

@@ -46,7 +46,10 @@ class Storage(Protocol):
         """Exactly `length` bytes. Raises `StorageMissing` if the file ends before that, `StorageFailed`."""
 
     def write(self, name: str, offset: int, data: Buffer) -> None:
-        """Overwrite inside the allocated size; `UsageError` beyond it. Raises `StorageFailed`, `StorageMissing`."""
+        """Overwrite inside the allocated size; beyond it is a `UsageError`.
+
+        Raises `StorageFailed`, `StorageMissing`.
+        """
 
     def sync(self, name: str) -> None:
         """Return only when all earlier writes to this file are durable (fdatasync). Raises `StorageFailed`.

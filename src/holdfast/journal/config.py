@@ -1,0 +1,131 @@
+"""The journal's limits, each with its name, its default and its reason; and what is reserved from them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.errors import UsageError
+from holdfast.journal.format import (
+    GROUP_HEADER_BYTES,
+    ORIGIN_LSN_BYTES,
+    SEGMENT_HEADER_BYTES,
+    record_bytes,
+)
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# A segment is moved forward only when less than this share of it is live (decision 8): what is written
+# to free it stays under a third of what is freed.
+MOVE_LIVE_PERCENT_MAX = 25
+
+# The worst case of one acknowledgement: alone in its group, with the marker that the idle log adds, one range.
+ACKNOWLEDGEMENT_BYTES = record_bytes(16) + 2 * GROUP_HEADER_BYTES
+
+# What one record on the budget of acknowledgements or of system events may take.
+ACKNOWLEDGEMENT_RECORD_BYTES_MAX = 64 * KIB
+SYSTEM_EVENT_BYTES_MAX = 4 * KIB
+
+CHECKPOINT_HEADER_BYTES = 128
+CHECKPOINT_SEGMENT_BYTES = 32
+HELD_RECORD_BYTES = 20
+
+
+class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The limits of one journal. `segment_bytes` is fixed when the journal is made; the rest may change."""
+
+    # Small enough to be freed soon, large enough that a roll is rare.
+    segment_bytes: int = 16 * MIB
+    # The quota: all segments together, free ones and the reserve included.
+    segments_max: int = 256
+    # Free segments outside the reserve that are kept ready ahead of need (E3).
+    segments_ahead: int = 2
+    # The largest record. Larger messages come in fragments.
+    record_bytes_max: int = 4 * MIB
+    # One group commit; two such buffers are allocated at start. Appends beyond it wait for the disk.
+    group_bytes_max: int = 8 * MIB
+    # Of the group buffer, what only acknowledgements, moves and system events may use.
+    group_reserve_bytes: int = 256 * KIB
+    # Records held at once: bounds the index in memory and the checkpoint on disk.
+    held_records_max: int = 1_048_576
+    # Acknowledgements that still fit when the disk is full.
+    reserve_acknowledgements: int = 524_288
+    # System events that still fit when the disk is full.
+    reserve_system_events: int = 64
+    # The snapshot of the state above the journal, in a checkpoint.
+    state_bytes_max: int = 8 * MIB
+    # A checkpoint is due after this much was recorded: bounds the time of recovery.
+    checkpoint_interval_bytes: int = 64 * MIB
+    # Events of the node itself while it boots (E5).
+    boot_bytes: int = 64 * KIB
+
+    def __post_init__(self) -> None:
+        largest = record_bytes(self.record_bytes_max + ORIGIN_LSN_BYTES)
+        _require(self.segment_bytes % 512 == 0, "segment_bytes must be a multiple of 512")
+        _require(self.segment_bytes < 2**32, "segment_bytes must be below 4 GiB")
+        _require(self.record_bytes_max >= 1, "record_bytes_max must be at least 1")
+        _require(
+            largest + GROUP_HEADER_BYTES <= self.usable_bytes,
+            "record_bytes_max does not fit into segment_bytes",
+        )
+        _require(
+            largest + GROUP_HEADER_BYTES + SEGMENT_HEADER_BYTES + self.group_reserve_bytes
+            <= self.group_bytes_max,
+            "record_bytes_max does not fit into group_bytes_max less group_reserve_bytes",
+        )
+        _require(self.segments_ahead >= 1, "segments_ahead must be at least 1")
+        _require(self.held_records_max >= 1, "held_records_max must be at least 1")
+        _require(self.boot_bytes >= 8 * KIB, "boot_bytes must be at least 8 KiB")
+        least = self.segments_at_start
+        _require(
+            self.segments_max >= least,
+            f"segments_max is {self.segments_max}, but the reserve and what is kept ahead need {least}",
+        )
+
+    @property
+    def usable_bytes(self) -> int:
+        """Of a segment, what groups may fill: its header and one last marker are set apart."""
+        return self.segment_bytes - SEGMENT_HEADER_BYTES - GROUP_HEADER_BYTES
+
+    @property
+    def acknowledgements_budget_bytes(self) -> int:
+        return self.reserve_acknowledgements * ACKNOWLEDGEMENT_BYTES
+
+    @property
+    def moves_budget_bytes(self) -> int:
+        """One segment's live part, and what its largest record may waste at the end of a segment."""
+        moved = self.segment_bytes * MOVE_LIVE_PERCENT_MAX // 100
+        return moved + record_bytes(self.record_bytes_max + ORIGIN_LSN_BYTES)
+
+    @property
+    def system_events_budget_bytes(self) -> int:
+        return self.reserve_system_events * (record_bytes(SYSTEM_EVENT_BYTES_MAX) + GROUP_HEADER_BYTES)
+
+    @property
+    def reserve_segments(self) -> int:
+        """Segments that together hold all budgets, whatever is wasted where one segment ends (decision 7)."""
+        budgets = (
+            self.acknowledgements_budget_bytes + self.moves_budget_bytes + self.system_events_budget_bytes
+        )
+        waste = min(record_bytes(ACKNOWLEDGEMENT_RECORD_BYTES_MAX), self.usable_bytes // 4)
+        return -(-budgets // (self.usable_bytes - waste))
+
+    @property
+    def segments_at_start(self) -> int:
+        return 1 + self.segments_ahead + self.reserve_segments
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """One slot, for the largest state that the limits allow."""
+        return (
+            CHECKPOINT_HEADER_BYTES
+            + self.segments_max * CHECKPOINT_SEGMENT_BYTES
+            + 64
+            + self.held_records_max * HELD_RECORD_BYTES
+            + self.state_bytes_max
+        )
+
+
+def _require(condition: bool, problem: str) -> None:
+    if not condition:
+        raise UsageError(f"journal configuration: {problem}")
