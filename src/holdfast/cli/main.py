@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from holdfast.cli.simulate import simulate
+
 app = typer.Typer(
     name="holdfast",
     no_args_is_help=True,
@@ -15,6 +17,9 @@ app = typer.Typer(
 @app.callback()
 def _root() -> None:
     """A message system that never loses a confirmed message."""
+
+
+app.command()(simulate)
 
 
 def main() -> None:

@@ -13,17 +13,16 @@ space that is not there already.
 | 12  | u32  | segment_count     |                                                                 |
 | 16  | u64  | total_bytes       | of the checkpoint, with this header                             |
 | 24  | u64  | number            | one more for each checkpoint                                    |
-| 32  | u64  | lsn               | everything up to here is in it, nothing after                   |
+| 32  | u64  | lsn               | all that was committed up to here is in it, nothing after       |
 | 40  | u64  | scan_generation   | recovery starts reading in this segment,                        |
 | 48  | u64  | scan_offset       | at this group,                                                  |
 | 56  | u64  | scan_lsn          | whose first record has this lsn                                 |
 | 64  | u32  | run               | of the last group before that                                   |
 | 68  | u32  | epoch             |                                                                 |
-| 72  | u64  | durable_lsn       | attested                                                        |
-| 80  | u64  | boot_sequence     | events of the boot section up to here are in the log            |
-| 88  | u64  | held_bytes        | length of the index of held records                             |
-| 96  | u64  | state_bytes       | length of the state above the journal                           |
-| 104 |      |                   | 24 zero bytes                                                   |
+| 72  | u64  | boot_sequence     | events of the boot section up to here are in the log            |
+| 80  | u64  | held_bytes        | length of the index of held records                             |
+| 88  | u64  | state_bytes       | length of the state above the journal                           |
+| 96  |      |                   | 32 zero bytes                                                   |
 | 128 |      | segments          | segment_count times: u64 generation, u64 base_lsn, u64 live     |
 |     |      |                   | bytes, u32 live records, u32 0                                  |
 |     |      | held, state       | `HeldRecords.snapshot`, and what the state above gave           |
@@ -44,7 +43,7 @@ from holdfast.journal.storage import Storage
 CHECKPOINT_NAMES = ("checkpoint-0", "checkpoint-1")
 _MAGIC = b"HFCP"
 _VERSION = 1
-_HEADER = Struct("<4sIHHIQQQQQQIIQQQQ24x")
+_HEADER = Struct("<4sIHHIQQQQQQIIQQQ32x")
 _SEGMENT = Struct("<QQQII")
 _WRITE_BYTES = 4 * 1024 * 1024
 
@@ -64,7 +63,6 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     scan_lsn: int
     run: int
     epoch: int
-    durable_lsn: int
     boot_sequence: int
     segments: tuple[SegmentEntry, ...]
     held: tuple[bytes | memoryview, ...]
@@ -96,7 +94,6 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
             self.scan_lsn,
             self.run,
             self.epoch,
-            self.durable_lsn,
             self.boot_sequence,
             held_bytes,
             len(self.state),
@@ -133,10 +130,8 @@ def read_checkpoint(storage: Storage, name: str, *, salt: int) -> Checkpoint | N
         return None
     if crc32c(data[8:], crc32c(LSN.pack(salt))) != fields[1]:
         return None
-    _, _, _, _, segment_count, _, number, lsn, generation, offset, scan_lsn, run, epoch, durable_lsn = fields[
-        :14
-    ]
-    boot_sequence, held_bytes, state_bytes = fields[14:]
+    segment_count, _, number, lsn, generation, offset, scan_lsn, run, epoch = fields[4:13]
+    boot_sequence, held_bytes, state_bytes = fields[13:]
     table_end = CHECKPOINT_HEADER_BYTES + segment_count * _SEGMENT.size
     held_end = table_end + held_bytes
     if held_end + state_bytes != len(data):
@@ -150,7 +145,6 @@ def read_checkpoint(storage: Storage, name: str, *, salt: int) -> Checkpoint | N
         scan_lsn=scan_lsn,
         run=run,
         epoch=epoch,
-        durable_lsn=durable_lsn,
         boot_sequence=boot_sequence,
         segments=tuple(SegmentEntry(*entry[:4]) for entry in entries),
         held=(data[table_end:held_end],),

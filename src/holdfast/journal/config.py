@@ -22,9 +22,9 @@ MOVE_LIVE_PERCENT_MAX = 25
 # The worst case of one acknowledgement: alone in its group, with the marker that the idle log adds, one range.
 ACKNOWLEDGEMENT_BYTES = record_bytes(16) + 2 * GROUP_HEADER_BYTES
 
-# What one record on the budget of acknowledgements or of system events may take.
-ACKNOWLEDGEMENT_RECORD_BYTES_MAX = 64 * KIB
-SYSTEM_EVENT_BYTES_MAX = 4 * KIB
+# What one record on the budget of acknowledgements, or of system events, may take at the most.
+_ACKNOWLEDGEMENT_RECORD_BYTES_MAX = 64 * KIB
+_SYSTEM_EVENT_BYTES_MAX = 4 * KIB
 
 CHECKPOINT_HEADER_BYTES = 128
 CHECKPOINT_SEGMENT_BYTES = 32
@@ -63,7 +63,7 @@ class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         largest = record_bytes(self.record_bytes_max + ORIGIN_LSN_BYTES)
         _require(self.segment_bytes % 512 == 0, "segment_bytes must be a multiple of 512")
         _require(self.segment_bytes < 2**32, "segment_bytes must be below 4 GiB")
-        _require(self.record_bytes_max >= 1, "record_bytes_max must be at least 1")
+        _require(self.record_bytes_max >= KIB, "record_bytes_max must be at least 1 KiB")
         _require(
             largest + GROUP_HEADER_BYTES <= self.usable_bytes,
             "record_bytes_max does not fit into segment_bytes",
@@ -88,6 +88,14 @@ class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return self.segment_bytes - SEGMENT_HEADER_BYTES - GROUP_HEADER_BYTES
 
     @property
+    def acknowledgement_record_bytes_max(self) -> int:
+        return min(_ACKNOWLEDGEMENT_RECORD_BYTES_MAX, self.record_bytes_max)
+
+    @property
+    def system_event_bytes_max(self) -> int:
+        return min(_SYSTEM_EVENT_BYTES_MAX, self.record_bytes_max)
+
+    @property
     def acknowledgements_budget_bytes(self) -> int:
         return self.reserve_acknowledgements * ACKNOWLEDGEMENT_BYTES
 
@@ -99,7 +107,7 @@ class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def system_events_budget_bytes(self) -> int:
-        return self.reserve_system_events * (record_bytes(SYSTEM_EVENT_BYTES_MAX) + GROUP_HEADER_BYTES)
+        return self.reserve_system_events * (record_bytes(self.system_event_bytes_max) + GROUP_HEADER_BYTES)
 
     @property
     def reserve_segments(self) -> int:
@@ -107,7 +115,7 @@ class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         budgets = (
             self.acknowledgements_budget_bytes + self.moves_budget_bytes + self.system_events_budget_bytes
         )
-        waste = min(record_bytes(ACKNOWLEDGEMENT_RECORD_BYTES_MAX), self.usable_bytes // 4)
+        waste = min(record_bytes(self.acknowledgement_record_bytes_max), self.usable_bytes // 4)
         return -(-budgets // (self.usable_bytes - waste))
 
     @property

@@ -37,19 +37,20 @@ Record, 24 bytes and its payload, then zeros up to a multiple of 8:
 
 | at | type | field         |                                                                     |
 |----|------|---------------|---------------------------------------------------------------------|
-| 0  | u32  | crc           | CRC-32C of bytes 4..24 and the payload, seeded by generation and run|
+| 0  | u32  | crc           | CRC-32C of bytes 4..24 and the payload, seeded with the same        |
 | 4  | u32  | payload_bytes |                                                                     |
-| 8  | u8   | section       | `Section`                                                           |
+| 8  | u4   | section       | low bits: `Section`                                                 |
+|    | u4   | flags         | high bits: 1 held until released; 2 moved: the payload starts with  |
+|    |      |               | the u64 lsn that the record had at first                            |
 | 9  | u8   | kind          | `Kind`                                                              |
-| 10 | u16  | flags         | 1 held until released; 2 moved: the payload starts with the u64 lsn |
-|    |      |               | that the record had at first                                        |
+| 10 | u16  | run           | low bits of its group's run                                         |
 | 12 | u32  | epoch         | of the primary that appended it                                     |
 | 16 | u64  | lsn           | one more than that of the record before it                          |
 | 24 |      | payload       |                                                                     |
 
-Because the checksums are seeded with the generation, and with the run, neither what an earlier use of the
-segment left behind nor what a crash cut off can look valid again. The salt, chosen once for a journal, keeps
-a client from writing a payload that looks like a group.
+Because the checksums are seeded with the generation, what an earlier use of the segment left behind can never
+look valid again; because groups and records name their run, neither can what a crash cut off. The salt, chosen
+once for a journal, keeps a client from writing a payload that looks like a group.
 """
 
 from __future__ import annotations
@@ -73,6 +74,9 @@ ORIGIN_LSN_BYTES = 8
 FLAG_HELD = 1
 FLAG_MOVED = 2
 _FLAGS_KNOWN = FLAG_HELD | FLAG_MOVED
+FLAGS_SHIFT = 4
+_SECTION_MASK = 0xF
+RUN_MASK = 0xFFFF
 
 _SEGMENT = Struct("<4sIHHIQQIIQ16x")
 _GROUP = Struct("<IIIIQQII")
@@ -202,10 +206,6 @@ def generation_seed(salt: int, generation: int) -> int:
     return crc32c(_SEED.pack(salt, generation))
 
 
-def record_seed(salt: int, generation: int, run: int) -> int:
-    return crc32c(_RUN.pack(run), generation_seed(salt, generation))
-
-
 def parse_segment_header(data: bytes, salt: int) -> SegmentHeader | None:
     """The header, or None if these bytes are not one of this journal."""
     if len(data) < SEGMENT_HEADER_BYTES or data[:4] != SEGMENT_MAGIC:
@@ -227,15 +227,23 @@ def parse_group_header(data: memoryview, at: int, *, seed: int, offset: int) -> 
     return GroupHeader(offset, run, record_count, first_lsn, durable_lsn, group_bytes)
 
 
-def parse_record(data: memoryview, at: int, *, seed: int, generation: int, offset: int) -> Record | None:
-    """The record at `at`, which is `offset` in its segment; None if its bytes are not whole."""
+def parse_record(
+    data: memoryview, at: int, *, seed: int, generation: int, offset: int, run: int | None = None
+) -> Record | None:
+    """The record at `at`, which is `offset` in its segment; None if its bytes are not whole.
+
+    With `run`, a record that another start of the node wrote is not whole either.
+    """
     start = at + RECORD_HEADER_BYTES
     if start > len(data):
         return None
-    crc, payload_bytes, section, kind, flags, epoch, lsn = RECORD.unpack_from(data, at)
+    crc, payload_bytes, section_and_flags, kind, run_bits, epoch, lsn = RECORD.unpack_from(data, at)
     end = start + payload_bytes
     if end > len(data) or crc32c(data[at + 4 : end], seed) != crc:
         return None
+    if run is not None and run_bits != run & RUN_MASK:
+        return None
+    flags, section = section_and_flags >> FLAGS_SHIFT, section_and_flags & _SECTION_MASK
     if flags & ~_FLAGS_KNOWN or section not in _SECTIONS:
         return None
     if flags & FLAG_MOVED and payload_bytes < ORIGIN_LSN_BYTES:

@@ -28,11 +28,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.journal.checkpoint import Checkpoint, SegmentEntry
-from holdfast.journal.config import (
-    ACKNOWLEDGEMENT_RECORD_BYTES_MAX,
-    SYSTEM_EVENT_BYTES_MAX,
-    JournalConfig,
-)
+from holdfast.journal.config import JournalConfig
 from holdfast.journal.format import (
     FLAG_HELD,
     FLAG_MOVED,
@@ -111,6 +107,7 @@ class Journal:
         self._boundaries: deque[Boundary] = deque()
         self._scan = Boundary(0, 0, 0, 0)
         self._recovered_lsn: int | None = None
+        self._is_recovering = False
         self._held_pending = 0
         self._bytes_since_checkpoint = 0
         self._is_checkpointing = False
@@ -125,6 +122,11 @@ class Journal:
     @property
     def run(self) -> int:
         return self._tail.run
+
+    @property
+    def unapplied(self) -> Iterable[Record]:
+        """What was appended and is not committed yet, oldest first."""
+        return self._unapplied
 
     def begin_epoch(self, epoch: int) -> None:
         """Stamp what is appended from now on. An epoch never goes back."""
@@ -183,9 +185,9 @@ class Journal:
         maximum = self.config.record_bytes_max
         name = "record_bytes_max"
         if budget is Budget.ACKNOWLEDGEMENTS:
-            maximum, name = ACKNOWLEDGEMENT_RECORD_BYTES_MAX, "size of an acknowledgement record"
+            maximum, name = self.config.acknowledgement_record_bytes_max, "acknowledgement_record_bytes_max"
         elif budget is Budget.SYSTEM_EVENTS:
-            maximum, name = SYSTEM_EVENT_BYTES_MAX, "size of a system event"
+            maximum, name = self.config.system_event_bytes_max, "system_event_bytes_max"
         elif flags & FLAG_MOVED:
             maximum += ORIGIN_LSN_BYTES
         if payload_bytes > maximum:
@@ -367,11 +369,8 @@ class Journal:
             scan_lsn=self._scan.lsn + 1,
             run=self._scan.run,
             epoch=self.epoch,
-            durable_lsn=self.durable_lsn,
             boot_sequence=self.boot_sequence,
-            segments=tuple(
-                SegmentEntry(s.generation, s.base_lsn, s.live_bytes, s.live_records) for s in self.segments
-            ),
+            segments=tuple(self._committed_segments()),
             held=tuple(self.held.snapshot()),
             state=state,
         )
@@ -379,14 +378,24 @@ class Journal:
         self._bytes_since_checkpoint = 0
         return CheckpointWrite(checkpoint, salt=self.node_state.salt)
 
+    def _committed_segments(self) -> Iterator[SegmentEntry]:
+        """Later ones may be entered already, but whether they are ever part of the log is not certain yet."""
+        for segment in self.segments:
+            if segment.generation <= self._scan.generation or segment.base_lsn <= self.commit_lsn:
+                yield SegmentEntry(
+                    segment.generation, segment.base_lsn, segment.live_bytes, segment.live_records
+                )
+
     def _finish_checkpoint(self, checkpoint: Checkpoint) -> None:
         self._is_checkpointing = False
         self.checkpoint_number = checkpoint.number
         self.segments.checkpoint_generation = checkpoint.scan_generation
-        self.attested_lsn = max(self.attested_lsn, checkpoint.durable_lsn)
+        self.attested_lsn = max(self.attested_lsn, checkpoint.lsn)
         self._reclaim()
 
     def _reclaim(self) -> None:
+        if self._is_recovering:
+            return
         for segment in self.segments.take_reclaimable():
             self.pool.put(segment.name)
             self.space.give_back(self.config.usable_bytes)
@@ -469,6 +478,7 @@ class Journal:
         A segment of the checkpoint that is no longer there was reused since: what it held has been released by
         records that follow. `end_recovery` finds out whether that is so.
         """
+        self._is_recovering = True
         self.checkpoint_number = checkpoint.number
         self.boot_sequence = checkpoint.boot_sequence
         self.next_lsn = checkpoint.lsn + 1
@@ -513,7 +523,7 @@ class Journal:
         self._recovered_lsn = self.durable_lsn
         if end.name:
             self._tail.enter(end.name, end.generation, end.offset)
-        self._boundaries.append(Boundary(self.durable_lsn, end.generation, end.offset, end.newest_run))
+            self._boundaries.append(Boundary(self.durable_lsn, end.generation, end.offset, end.newest_run))
         if self._commits_when_durable:
             self.commit_to(self.durable_lsn)
 
@@ -525,7 +535,8 @@ class Journal:
             if segment.name:
                 self.pool.know(segment.name)
         free_bytes = self._tail.room_bytes + self.pool.free_count * self.config.usable_bytes
-        self.space.give_back(free_bytes - self.space.free_bytes)
+        self.space.give_back(free_bytes)
+        self._is_recovering = False
         self._reclaim()
 
     def open_first_segment(self) -> None:

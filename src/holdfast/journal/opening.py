@@ -121,7 +121,6 @@ def _empty_checkpoint() -> Checkpoint:
         scan_lsn=1,
         run=0,
         epoch=0,
-        durable_lsn=0,
         boot_sequence=0,
         segments=(),
         held=tuple(HeldRecords().snapshot()),

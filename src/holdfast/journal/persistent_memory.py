@@ -93,7 +93,7 @@ class PersistentMemory:
     def take_over_boot_events(self, boot: BootSection) -> int | None:
         """Append what was recorded while the node booted, before anything newer (E5).
 
-        The lsn that must be durable before the boot section is cleared; None if there is nothing to clear.
+        The lsn that must be committed before the boot section is cleared; None if there is nothing to clear.
         """
         lsn = None
         for sequence, payload in boot.entries:
@@ -106,7 +106,7 @@ class PersistentMemory:
                     budget=Budget.SYSTEM_EVENTS,
                 )
         if lsn is None and boot.entries:
-            return self.journal.durable_lsn
+            return self.journal.commit_lsn
         return lsn
 
     def replay(self) -> Iterator[int]:

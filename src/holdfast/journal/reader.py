@@ -11,7 +11,6 @@ from holdfast.errors import JournalCorrupt, NotHeld
 from holdfast.journal.format import SEGMENT_HEADER_BYTES, Record, SegmentHeader, record_bytes
 from holdfast.journal.journal import Journal
 from holdfast.journal.scan import Lineage, SegmentImage, Walk
-from holdfast.journal.segments import Segment
 from holdfast.journal.storage import Storage
 
 # One read of the storage: many groups under load, not much waste at the end of the log.

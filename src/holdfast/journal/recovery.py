@@ -63,8 +63,12 @@ class Replay:
         self._node_state = node_state
         self._lineage = Lineage(node_state.run, node_state.start_lsn)
         self._checkpoint = checkpoint
-        self.catalogue = Catalogue.read(storage, salt=node_state.salt, segment_bytes=node_state.segment_bytes)
-        self.scanned: list[Segment] = []
+        self.catalogue = Catalogue.read(
+            storage,
+            salt=node_state.salt,
+            segment_bytes=node_state.segment_bytes,
+            settle_from=checkpoint.scan_generation,
+        )
         self._require_all_files()
 
     def _require_all_files(self) -> None:
@@ -93,7 +97,6 @@ class Replay:
         while True:
             name, header = entry
             visit(Segment(name, header.generation, header.base_lsn))
-            self._storage.settle(name)
             image = load_segment(self._storage, name, header, salt=self._salt)
             walk = Walk(image, self._lineage, offset=offset, next_lsn=next_lsn, newest_run=newest_run)
             for _, records in walk.groups():
@@ -121,7 +124,7 @@ class Replay:
                 f"the log was written by start {walk.newest_run} of this node, but its node-state knows only "
                 f"{self._node_state.run}: one of them comes from an older copy. Restore both from one copy."
             )
-        attested_lsn = max(self._checkpoint.durable_lsn, walk.attested_lsn, self._attested_beyond(walk))
+        attested_lsn = max(self._checkpoint.lsn, walk.attested_lsn, self._attested_beyond(walk))
         name, header = walk.image.name, walk.image.header
         if attested_lsn >= walk.next_lsn:
             raise JournalCorrupt(

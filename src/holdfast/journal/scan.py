@@ -26,7 +26,6 @@ from holdfast.journal.format import (
     parse_record,
     parse_segment_header,
     record_bytes,
-    record_seed,
 )
 from holdfast.journal.segments import is_segment
 from holdfast.journal.storage import Storage
@@ -81,22 +80,32 @@ class Catalogue(msgspec.Struct):
     damaged: list[str]
 
     @classmethod
-    def read(cls, storage: Storage, *, salt: int, segment_bytes: int) -> Catalogue:
-        """Read every segment's header. Two files of one generation count as damaged."""
+    def read(cls, storage: Storage, *, salt: int, segment_bytes: int, settle_from: int) -> Catalogue:
+        """Read every segment's header. Two files of one generation count as damaged.
+
+        Segments from generation `settle_from` on may have been in flux when the node died: what can be read of
+        them is settled before it is believed. Older ones were durable when a checkpoint covered them.
+        """
         catalogue = cls({}, [], [])
         for name in filter(is_segment, storage.names()):
-            header = None
-            if storage.size(name) >= segment_bytes:
-                header = parse_segment_header(storage.read(name, 0, SEGMENT_HEADER_BYTES), salt)
-            if header is None or header.segment_bytes != segment_bytes:
+            header = _read_header(storage, name, salt=salt, segment_bytes=segment_bytes)
+            if header is not None and header.generation >= settle_from:
+                storage.settle(name)
+                header = _read_header(storage, name, salt=salt, segment_bytes=segment_bytes)
+            if header is None or header.generation in catalogue.by_generation:
                 catalogue.damaged.append(name)
             elif header.generation == 0:
                 catalogue.unused.append(name)
-            elif header.generation in catalogue.by_generation:
-                catalogue.damaged.append(name)
             else:
                 catalogue.by_generation[header.generation] = (name, header)
         return catalogue
+
+
+def _read_header(storage: Storage, name: str, *, salt: int, segment_bytes: int) -> SegmentHeader | None:
+    if storage.size(name) < segment_bytes:
+        return None
+    header = parse_segment_header(storage.read(name, 0, SEGMENT_HEADER_BYTES), salt)
+    return header if header is not None and header.segment_bytes == segment_bytes else None
 
 
 def load_segment(storage: Storage, name: str, header: SegmentHeader, *, salt: int) -> SegmentImage:
@@ -143,7 +152,7 @@ class Walk:
     def _records(self, group: GroupHeader) -> list[Record]:
         """The records of a group up to the first that is not whole, not next, or cut off."""
         generation = self.image.header.generation
-        seed = record_seed(self.image.salt, generation, group.run)
+        seed = self.image.seed
         records = []
         at = group.offset + GROUP_HEADER_BYTES
         lsn = group.first_lsn
@@ -152,7 +161,12 @@ class Walk:
             if lsn == cut_lsn:
                 break
             record = parse_record(
-                self.image.data, at - self.image.start, seed=seed, generation=generation, offset=at
+                self.image.data,
+                at - self.image.start,
+                seed=seed,
+                generation=generation,
+                offset=at,
+                run=group.run,
             )
             if record is None or record.lsn != lsn:
                 break

@@ -17,15 +17,16 @@ from crc32c import crc32c
 
 from holdfast.journal.config import JournalConfig
 from holdfast.journal.format import (
+    FLAGS_SHIFT,
     GROUP_HEADER_BYTES,
     LSN,
     RECORD,
     RECORD_HEADER_BYTES,
+    RUN_MASK,
     SEGMENT_HEADER_BYTES,
     GroupHeader,
     SegmentHeader,
     generation_seed,
-    record_seed,
 )
 from holdfast.journal.storage import Buffer
 
@@ -68,6 +69,7 @@ class Tail:
         self._config = config
         self._salt = salt
         self.run = run
+        self._run_bits = run & RUN_MASK
         self.epoch = epoch
         self._gathering = GroupBuffer(config.group_bytes_max)
         self._spare: GroupBuffer | None = GroupBuffer(config.group_bytes_max)
@@ -104,7 +106,7 @@ class Tail:
         self._generation = generation
         self._offset = offset or SEGMENT_HEADER_BYTES
         self._end = SEGMENT_HEADER_BYTES + self._config.usable_bytes
-        self._seed = record_seed(self._salt, generation, self.run)
+        self._seed = generation_seed(self._salt, generation)
         self._part = None
         if not offset:
             self._open_part(first_lsn=0, starts_segment=True)
@@ -160,7 +162,9 @@ class Tail:
             self._offset += GROUP_HEADER_BYTES
         at = buffer.fill
         data = buffer.data
-        RECORD.pack_into(data, at, 0, payload_bytes, section, kind, flags, self.epoch, lsn)
+        RECORD.pack_into(
+            data, at, 0, payload_bytes, flags << FLAGS_SHIFT | section, kind, self._run_bits, self.epoch, lsn
+        )
         end = at + RECORD_HEADER_BYTES
         for piece in parts:
             start, end = end, end + len(piece)

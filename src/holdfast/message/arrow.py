@@ -52,6 +52,9 @@ def record_batch(batch: Batch, columns: Sequence[str] | None = None, body: bool 
     """The columns of a valid batch as a `pyarrow.RecordBatch` of `schema(columns, body)`."""
     shown = schema(columns, body)
     arrays = [_array(batch, field.name, field.type) for field in shown]
+    if not arrays:  # rows without columns, which `from_arrays` would not count
+        rows = pa.Array.from_buffers(pa.struct([]), len(batch), [None], children=[])
+        return pa.RecordBatch.from_struct_array(rows)
     return pa.RecordBatch.from_arrays(arrays, schema=shown)
 
 

@@ -175,8 +175,7 @@ class Batch:
 
     @property
     def rows(self) -> memoryview | None:
-        """The row numbers (u32) of a batch with holes, relative to `first_sequence`; None where there are no
-        holes."""
+        """The row numbers (u32) of a batch with holes, from `first_sequence`; None where there are no holes."""
         if not self._shape.has_rows:
             return None
         start = self._shape.rows.at(self.row_count)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from msgspec.structs import astuple
@@ -42,8 +42,7 @@ _RANGES: dict[FixedName, tuple[int, int]] = {
     "severity": (min(Severity), max(Severity)),
 }
 _UNFIT = (TypeError, ValueError, OverflowError, AttributeError, struct.error, UsageError)
-"""What the steps below raise for values that do not fit: UsageError for properties; UnicodeEncodeError is a
-ValueError."""
+"""What the steps below raise for values that do not fit: UsageError is for properties alone."""
 
 
 def encode(messages: Sequence[Message], *, origin: Origin | None = None, first_sequence: int = 0) -> bytes:
@@ -159,8 +158,6 @@ def _fault(message: Message) -> str:
             return f"{name}: a lone surrogate is not text"
     if type(message.body) is not bytes:
         return f"body: {type(message.body).__name__} is not bytes"
-    if not isinstance(message.properties, Mapping):
-        return f"properties: {type(message.properties).__name__} is not a mapping"
     try:
         encode_properties(message.properties)
     except UsageError as error:

@@ -47,6 +47,8 @@ _BYTES = bytes((TAG_BYTES,))
 
 def encode_properties(properties: Mapping[str, PropertyValue]) -> bytes:
     """The blob of these properties; empty for none. Raises UsageError or LimitExceeded."""
+    if not isinstance(properties, (dict, Mapping)):  # dict is told at once; Mapping takes a search
+        raise UsageError(f"properties: {type(properties).__name__} is not a mapping")
     if not properties:
         return b""
     if len(properties) > PROPERTIES_MAX:

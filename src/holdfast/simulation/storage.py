@@ -29,6 +29,7 @@ class StorageSnapshot:
     capacity_bytes: int | None
     crash_in: int | None
     crashed: bool
+    good_syncs: int
     failing_syncs: int
     failing_writes: int
 
@@ -48,6 +49,7 @@ class FaultyStorage:
         self._files: dict[str, CachedFile] = {}
         self._crash_in: int | None = None
         self._crashed = False
+        self._good_syncs = 0
         self._failing_syncs = 0
         self._failing_writes = 0
 
@@ -122,7 +124,9 @@ class FaultyStorage:
             # What had reached the disk when it stopped is some of what is pending: just what a power loss
             # leaves. So it is chosen there; until then, all of it is still pending.
             raise SimulatedCrash
-        if self._failing_syncs > 0:
+        if self._good_syncs > 0:
+            self._good_syncs -= 1
+        elif self._failing_syncs > 0:
             self._failing_syncs -= 1
             file.sync_in_part(self.random)
             raise StorageFailed(f"cannot sync {name}: simulated input/output error")
@@ -154,13 +158,19 @@ class FaultyStorage:
 
     # The faults of the device; they stay ordered over `kill` and `power_loss`, until they have come
 
-    def fail_sync(self, times: int = 1) -> None:
-        """Let the next syncs fail, of whatever file."""
+    def fail_sync(self, times: int = 1, *, after: int = 0) -> None:
+        """Let the next syncs fail, of whatever file, once `after` more have succeeded."""
         self._failing_syncs += times
+        self._good_syncs = after
 
     def fail_write(self, times: int = 1) -> None:
         """Let the next writes fail, having written some of their sectors."""
         self._failing_writes += times
+
+    def disarm(self) -> None:
+        """Call off every fault that was ordered and has not come yet."""
+        self._crash_in = None
+        self._good_syncs = self._failing_syncs = self._failing_writes = 0
 
     def flip_bits(self, name: str | None = None, count: int = 1) -> list[tuple[str, int]]:
         """Flip one bit in each of `count` bytes, anywhere or in one file; says where: (name, byte offset)."""
@@ -224,6 +234,7 @@ class FaultyStorage:
             capacity_bytes=self._capacity_bytes,
             crash_in=self._crash_in,
             crashed=self._crashed,
+            good_syncs=self._good_syncs,
             failing_syncs=self._failing_syncs,
             failing_writes=self._failing_writes,
         )
@@ -234,6 +245,7 @@ class FaultyStorage:
         self._capacity_bytes = snapshot.capacity_bytes
         self._crash_in = snapshot.crash_in
         self._crashed = snapshot.crashed
+        self._good_syncs = snapshot.good_syncs
         self._failing_syncs = snapshot.failing_syncs
         self._failing_writes = snapshot.failing_writes
 
