@@ -38,7 +38,9 @@ property_values: st.SearchStrategy[PropertyValue] = (
     | st.binary(max_size=8)
     | st.sampled_from([0, 1, 0.0, 1.0, -0.0])
 )
-property_maps = st.just({}) | st.dictionaries(st.text(min_size=1, max_size=5), property_values, max_size=4)
+property_maps: st.SearchStrategy[dict[str, PropertyValue]] = st.just({}) | st.dictionaries(
+    st.text(min_size=1, max_size=5), property_values, max_size=4
+)
 messages = st.builds(
     Message,
     body=st.binary(max_size=20),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from message_cases import EVERY_FIELD
 
 import holdfast.message
 from holdfast.message import Message, Severity
+from tests.message.message_cases import EVERY_FIELD
 
 
 def test_severities_are_ordered_so_that_a_threshold_is_a_comparison() -> None:

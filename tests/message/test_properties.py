@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from message_cases import exact, property_maps
 
 from holdfast.errors import BatchError, LimitExceeded, UsageError
 from holdfast.message import Message, PropertyValue, Severity, decode_properties, encode_properties
 from holdfast.message.properties import PROPERTIES_BYTES_MAX, PROPERTIES_MAX, PROPERTY_KEY_BYTES_MAX
+from tests.message.message_cases import exact, property_maps
 
 
 @given(property_maps)
@@ -62,6 +62,8 @@ def test_numbers_may_be_infinite_or_none_at_all() -> None:
         {"": 1},
         {1: 1},
         {b"a": 1},
+        None,
+        [],
     ],
 )
 def test_what_has_no_form_is_refused_with_the_key(properties: Any) -> None:

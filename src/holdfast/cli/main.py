@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import typer
 
+from holdfast.cli import journal
+from holdfast.cli.output import Commands
 from holdfast.cli.simulate import simulate
 
 app = typer.Typer(
     name="holdfast",
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="A message system that never loses a confirmed message.",
@@ -20,6 +23,7 @@ def _root() -> None:
 
 
 app.command()(simulate)
+app.add_typer(journal.app, name="journal")
 
 
 def main() -> None:

@@ -63,6 +63,10 @@ class BootSection:
 
     def _read(self) -> None:
         storage = self._storage
+        if self._size_bytes < _ENTRIES_OFFSET:
+            raise JournalCorrupt(
+                "the boot section is cut short", name=BOOT_NAME, offset=self._size_bytes, lsn=0
+            )
         storage.settle(BOOT_NAME)
         data = storage.read(BOOT_NAME, 0, self._size_bytes)
         magic, crc, self._cycle, self._first_sequence, attested_sequence = _HEADER.unpack_from(data)

@@ -22,7 +22,8 @@ space that is not there already.
 | 72  | u64  | boot_sequence     | events of the boot section up to here are in the log            |
 | 80  | u64  | held_bytes        | length of the index of held records                             |
 | 88  | u64  | state_bytes       | length of the state above the journal                           |
-| 96  |      |                   | 32 zero bytes                                                   |
+| 96  | u64  | segment_files     | how many segment files there are, free ones included            |
+| 104 |      |                   | 24 zero bytes                                                   |
 | 128 |      | segments          | segment_count times: u64 generation, u64 base_lsn, u64 live     |
 |     |      |                   | bytes, u32 live records, u32 0                                  |
 |     |      | held, state       | `HeldRecords.snapshot`, and what the state above gave           |
@@ -43,7 +44,7 @@ from holdfast.journal.storage import Storage
 CHECKPOINT_NAMES = ("checkpoint-0", "checkpoint-1")
 _MAGIC = b"HFCP"
 _VERSION = 1
-_HEADER = Struct("<4sIHHIQQQQQQIIQQQ32x")
+_HEADER = Struct("<4sIHHIQQQQQQIIQQQQ24x")
 _SEGMENT = Struct("<QQQII")
 _WRITE_BYTES = 4 * 1024 * 1024
 
@@ -64,6 +65,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     run: int
     epoch: int
     boot_sequence: int
+    segment_files: int
     segments: tuple[SegmentEntry, ...]
     held: tuple[bytes | memoryview, ...]
     state: bytes | memoryview
@@ -97,6 +99,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
             self.boot_sequence,
             held_bytes,
             len(self.state),
+            self.segment_files,
         )
         rest: list[bytes | memoryview] = [table, *self.held, self.state]
         crc = crc32c(header[8:], crc32c(LSN.pack(salt)))
@@ -131,7 +134,7 @@ def read_checkpoint(storage: Storage, name: str, *, salt: int) -> Checkpoint | N
     if crc32c(data[8:], crc32c(LSN.pack(salt))) != fields[1]:
         return None
     segment_count, _, number, lsn, generation, offset, scan_lsn, run, epoch = fields[4:13]
-    boot_sequence, held_bytes, state_bytes = fields[13:]
+    boot_sequence, held_bytes, state_bytes, segment_files = fields[13:]
     table_end = CHECKPOINT_HEADER_BYTES + segment_count * _SEGMENT.size
     held_end = table_end + held_bytes
     if held_end + state_bytes != len(data):
@@ -146,6 +149,7 @@ def read_checkpoint(storage: Storage, name: str, *, salt: int) -> Checkpoint | N
         run=run,
         epoch=epoch,
         boot_sequence=boot_sequence,
+        segment_files=segment_files,
         segments=tuple(SegmentEntry(*entry[:4]) for entry in entries),
         held=(data[table_end:held_end],),
         state=data[held_end:],

@@ -14,7 +14,7 @@ from itertools import compress
 from struct import Struct
 
 from holdfast.errors import NotHeld
-from holdfast.journal.format import Section
+from holdfast.journal.format import Section, generation_of, offset_of
 
 _COUNT = Struct("<Q")
 # Released records stay in the arrays until they outnumber this, and the held ones.
@@ -140,6 +140,11 @@ class HeldRecords:
             ):
                 if size:
                     yield section, lsn, place, size
+
+    def offsets_in(self, generation: int) -> list[tuple[int, int]]:
+        """Lsn and offset of the held records in one segment, in the order of their places."""
+        found = [(place, lsn) for _, lsn, place, _ in self.entries() if generation_of(place) == generation]
+        return [(lsn, offset_of(place)) for place, lsn in sorted(found)]
 
     def snapshot(self) -> list[bytes]:
         """The whole index as a few blocks of bytes, for a checkpoint."""

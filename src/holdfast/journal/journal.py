@@ -107,6 +107,7 @@ class Journal:
         self._boundaries: deque[Boundary] = deque()
         self._scan = Boundary(0, 0, 0, 0)
         self._recovered_lsn: int | None = None
+        self._damaged_names = ""
         self._is_recovering = False
         self._held_pending = 0
         self._bytes_since_checkpoint = 0
@@ -307,7 +308,7 @@ class Journal:
             if segment.live_records:
                 raise JournalCorrupt(
                     f"{segment.live_records} held records lie in a segment that is missing or damaged",
-                    name=f"segment of generation {segment.generation}",
+                    name=self._damaged_names or f"unknown, of generation {segment.generation}",
                     offset=0,
                     lsn=segment.base_lsn,
                 )
@@ -370,6 +371,7 @@ class Journal:
             run=self._scan.run,
             epoch=self.epoch,
             boot_sequence=self.boot_sequence,
+            segment_files=self.pool.total_count,
             segments=tuple(self._committed_segments()),
             held=tuple(self.held.snapshot()),
             state=state,
@@ -439,14 +441,10 @@ class Journal:
         assert self._moving is not None
         segment = self._moving[0]
         segment.pins -= 1
-        live = [record for record in read.records if self._lives_at(record)]
-        if len(live) != segment.live_records:
-            self.failure = JournalCorrupt(
-                f"{segment.live_records - len(live)} held records of this segment cannot be read",
-                name=segment.name,
-                offset=read.end_offset,
-                lsn=segment.base_lsn,
-            )
+        try:
+            live = self._live_records(segment, read)
+        except JournalCorrupt as error:
+            self.failure = error
             return
         last_lsn = 0
         for record in live:
@@ -463,6 +461,20 @@ class Journal:
             segment.is_moving = False
             self._moving = None
 
+    def _live_records(self, segment: Segment, read: SegmentRead) -> list[Record]:
+        """What the index still points to in this segment. Raises `JournalCorrupt` if some of it is damaged."""
+        live = [record for record in read.records if self._lives_at(record)]
+        if len(live) == segment.live_records:
+            return live
+        # Something is damaged. If it is not held any more, that does no harm: go by the index, place by place.
+        live = []
+        for lsn, offset in self.held.offsets_in(segment.generation):
+            record = read.record_at(offset)
+            if record is None or origin_of(record) != lsn:
+                raise JournalCorrupt("a held record is damaged", name=segment.name, offset=offset, lsn=lsn)
+            live.append(record)
+        return live
+
     def _lives_at(self, record: Record) -> bool:
         """Whether the index points to this very copy of a record."""
         if not record.flags & FLAG_HELD:
@@ -472,13 +484,16 @@ class Journal:
 
     # -- recovery, called by `opening` -------------------------------------------------------------------
 
-    def begin_recovery(self, checkpoint: Checkpoint, present: Mapping[int, str]) -> None:
+    def begin_recovery(
+        self, checkpoint: Checkpoint, present: Mapping[int, str], *, damaged: Sequence[str] = ()
+    ) -> None:
         """Start from a checkpoint. `present` names the segments that are on the disk, by generation.
 
         A segment of the checkpoint that is no longer there was reused since: what it held has been released by
         records that follow. `end_recovery` finds out whether that is so.
         """
         self._is_recovering = True
+        self._damaged_names = ", ".join(damaged)
         self.checkpoint_number = checkpoint.number
         self.boot_sequence = checkpoint.boot_sequence
         self.next_lsn = checkpoint.lsn + 1

@@ -70,7 +70,10 @@ def prepare_journal(storage: Storage, config: JournalConfig, identity: Identity 
         state = NodeState(
             segment_bytes=config.segment_bytes, salt=identity.salt, site=identity.site, node=identity.node
         )
-        create_node_state(storage, state)
+        try:
+            create_node_state(storage, state)
+        except StorageFull as error:
+            raise _no_room_to_start(config, error) from error
     if state.segment_bytes != config.segment_bytes:
         raise JournalMismatch(
             f"the journal was made with segment_bytes = {state.segment_bytes}, the configuration says "
@@ -122,6 +125,7 @@ def _empty_checkpoint() -> Checkpoint:
         run=0,
         epoch=0,
         boot_sequence=0,
+        segment_files=0,
         segments=(),
         held=tuple(HeldRecords().snapshot()),
         state=b"",
@@ -146,7 +150,7 @@ def open_journal(
     replay = Replay(storage, old, checkpoint)
     journal = Journal(config, new, state, epoch=old.epoch, commits_when_durable=commits_when_durable)
     present = {generation: name for generation, (name, _) in replay.catalogue.by_generation.items()}
-    journal.begin_recovery(checkpoint, present)
+    journal.begin_recovery(checkpoint, present, damaged=replay.catalogue.damaged)
     end = replay.run(journal.recover_segment, journal.recover_record)
     journal.end_recovery(end)
     new = msgspec.structs.replace(new, start_lsn=end.next_lsn, epoch=journal.epoch)
@@ -180,26 +184,29 @@ def _mark_cut_segments(storage: Storage, replay: Replay, end: LogEnd, state: Nod
 
 
 def _fill_pool(storage: Storage, journal: Journal, replay: Replay) -> None:
-    """All segments that are not in use are free; those of the reserve that are missing are made."""
+    """All segments that are not in use are free; those of the reserve that are missing are made, if they can be."""
     in_use = {segment.name for segment in journal.segments}
     catalogue = replay.catalogue
-    known = [name for name, _ in catalogue.by_generation.values()] + catalogue.unused
-    whole = [name for name in catalogue.damaged if storage.size(name) == journal.config.segment_bytes]
+    free = [name for name, _ in catalogue.by_generation.values()] + catalogue.unused
+    if "" not in in_use:
+        # Nothing is missed: a whole file whose header is damaged holds nothing, and may be used again.
+        free += [n for n in catalogue.damaged if storage.size(n) == journal.config.segment_bytes]
     for name in catalogue.damaged:
         journal.pool.know(name)
-    journal.add_free_segments(name for name in sorted(known + whole) if name not in in_use)
+    journal.add_free_segments(name for name in sorted(free) if name not in in_use)
     if not len(journal.segments):
         journal.open_first_segment()
     while journal.pool.free_count < journal.config.reserve_segments:
         allocation = journal.begin_allocation()
         if allocation is None:
-            # The quota is used up by what is held: the reserve fills again as that is confirmed.
             break
         try:
             allocation.run(storage)
         except StorageFull as error:
-            raise _no_room_to_start(journal.config, error) from error
-        journal.finish(allocation)
+            # The reserve is drawn on: this is what it is for. Producers wait until it is whole again.
+            journal.abort(allocation, error)
+        else:
+            journal.finish(allocation)
 
 
 def _write_first_marker(storage: Storage, journal: Journal) -> None:

@@ -72,10 +72,10 @@ class Replay:
         self._require_all_files()
 
     def _require_all_files(self) -> None:
-        """Segments are numbered without a gap and never removed: a gap is a lost file."""
+        """Segments are numbered without a gap and never removed: one that is not there was lost."""
         names = {name for name, _ in self.catalogue.by_generation.values()}
         names.update(self.catalogue.unused, self.catalogue.damaged)
-        for number in range(len(names)):
+        for number in range(max(len(names), self._checkpoint.segment_files)):
             if segment_name(number) not in names:
                 raise JournalCorrupt("a segment is missing", name=segment_name(number), offset=0, lsn=0)
 
@@ -84,7 +84,7 @@ class Replay:
         checkpoint = self._checkpoint
         entry = self.catalogue.by_generation.get(checkpoint.scan_generation)
         if entry is None:
-            if checkpoint.number == 0 and not self._first_segment_was_used():
+            if checkpoint.number == 0 and not self._was_used():
                 return LogEnd("", 0, 0, checkpoint.scan_lsn, checkpoint.run, is_torn=False)
             raise JournalCorrupt(
                 f"the segment of generation {checkpoint.scan_generation}, where recovery starts, is missing or "
@@ -169,10 +169,12 @@ class Replay:
         header = SegmentHeader(size, generation, base_lsn=0, run=0, durable_lsn=0)
         return SegmentImage(name, header, memoryview(self._storage.read(name, 0, size)), self._salt)
 
-    def _first_segment_was_used(self) -> bool:
-        """Whether a file with a damaged header holds groups of the first generation."""
+    def _was_used(self) -> bool:
+        """Whether anything was ever written to this log, though its first segment is not there."""
         images = (self._damaged_image(name, 1) for name in self.catalogue.damaged)
-        return any(image.group_at(SEGMENT_HEADER_BYTES) is not None for image in images)
+        return bool(self.catalogue.by_generation) or any(
+            group.record_count for image in images for group in witnesses(image, 0)
+        )
 
     def _has_live_group_after(self, walk: Walk) -> bool:
         return any(

@@ -20,14 +20,25 @@ from holdfast.journal.config import MOVE_LIVE_PERCENT_MAX, JournalConfig
 from holdfast.journal.format import generation_of
 
 SEGMENT_PREFIX = "segment-"
+# Six digits: no journal has more files.
+SEGMENT_NUMBER_MAX = 999_999
 
 
 def segment_name(number: int) -> str:
     return f"{SEGMENT_PREFIX}{number:06d}"
 
 
+def segment_number(name: str) -> int | None:
+    """The number in the name of a segment file; None for any other, such as somebody's copy of one."""
+    digits = name.removeprefix(SEGMENT_PREFIX)
+    if not digits.isascii() or not digits.isdigit() or len(digits) > len(str(SEGMENT_NUMBER_MAX)):
+        return None
+    number = int(digits)
+    return number if segment_name(number) == name else None
+
+
 def is_segment(name: str) -> bool:
-    return name.startswith(SEGMENT_PREFIX)
+    return segment_number(name) is not None
 
 
 class Segment(msgspec.Struct):

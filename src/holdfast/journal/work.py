@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from holdfast.journal.checkpoint import Checkpoint, write_checkpoint
-from holdfast.journal.format import SEGMENT_HEADER_BYTES, Record, SegmentHeader
+from holdfast.journal.format import SEGMENT_HEADER_BYTES, Record, SegmentHeader, parse_record
 from holdfast.journal.scan import Lineage, SegmentImage, Walk
 from holdfast.journal.storage import Storage
 from holdfast.journal.tail import GroupBuffer
@@ -80,14 +80,24 @@ class SegmentRead:
         self._lineage = lineage
         self._salt = salt
         self.records: list[Record] = []
-        self.end_offset = 0
+        self._image = SegmentImage(name, header, memoryview(b""), salt)
 
     def run(self, storage: Storage) -> None:
         data = memoryview(storage.read(self.name, 0, self.header.segment_bytes))
-        image = SegmentImage(self.name, self.header, data, self._salt)
+        self._image = SegmentImage(self.name, self.header, data, self._salt)
         walk = Walk(
-            image, self._lineage, offset=SEGMENT_HEADER_BYTES, next_lsn=self.header.base_lsn, newest_run=0
+            self._image,
+            self._lineage,
+            offset=SEGMENT_HEADER_BYTES,
+            next_lsn=self.header.base_lsn,
+            newest_run=0,
         )
         for _, records in walk.groups():
             self.records.extend(records)
-        self.end_offset = walk.offset
+
+    def record_at(self, offset: int) -> Record | None:
+        """The record at a place that is known, whatever lies before it."""
+        image = self._image
+        return parse_record(
+            image.data, offset, seed=image.seed, generation=self.header.generation, offset=offset
+        )

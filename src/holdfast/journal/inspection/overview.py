@@ -15,37 +15,17 @@ from holdfast.errors import JournalCorrupt, StorageError
 from holdfast.journal.boot import BOOT_NAME, BootSection
 from holdfast.journal.checkpoint import CHECKPOINT_NAMES, Checkpoint, read_checkpoint
 from holdfast.journal.config import CHECKPOINT_HEADER_BYTES, CHECKPOINT_SEGMENT_BYTES
-from holdfast.journal.file_checks import BOOT_ENTRIES_OFFSET, is_empty_slot, node_state_copies
-from holdfast.journal.findings import Finding, Severity
 from holdfast.journal.held import HeldRecords
+from holdfast.journal.inspection.file_checks import BOOT_ENTRIES_OFFSET, is_empty_slot, node_state_copies
+from holdfast.journal.inspection.read_only import ReadOnlyView
+from holdfast.journal.inspection.rehearsal import Rehearsal, bound_of, look
+from holdfast.journal.inspection.survey import survey_segment
 from holdfast.journal.journal import State
 from holdfast.journal.node_state import Stop
 from holdfast.journal.persistent_memory import Confirmations
-from holdfast.journal.read_only import ReadOnlyView
-from holdfast.journal.rehearsal import Rehearsal, bound_of, look
 from holdfast.journal.scan import load_segment
-from holdfast.journal.segment_detail import GroupDetail, RecordDetail, inspect_segment
 from holdfast.journal.segments import is_segment
 from holdfast.journal.storage import Storage
-from holdfast.journal.survey import survey_segment
-from holdfast.journal.verification import Progress, verify
-
-__all__ = [
-    "BootContents",
-    "CheckpointSlot",
-    "Finding",
-    "GroupDetail",
-    "Inspection",
-    "Progress",
-    "RecordDetail",
-    "SegmentState",
-    "SegmentSummary",
-    "Severity",
-    "SlotState",
-    "inspect",
-    "inspect_segment",
-    "verify",
-]
 
 
 class SlotState(StrEnum):
@@ -83,11 +63,16 @@ class CheckpointSlot(msgspec.Struct, frozen=True, kw_only=True):
     state_bytes: int = 0
 
 
+class BootEvent(msgspec.Struct, frozen=True, kw_only=True):
+    sequence: int
+    payload_bytes: int
+
+
 class BootContents(msgspec.Struct, frozen=True, kw_only=True):
-    """The boot section: sequence and size of each event. `problem` says why it cannot be read."""
+    """The boot section and the events in it. `problem` says why it cannot be read."""
 
     size_bytes: int = 0
-    events: tuple[tuple[int, int], ...] = ()
+    events: tuple[BootEvent, ...] = ()
     problem: str | None = None
 
 
@@ -208,7 +193,9 @@ def _boot(view: ReadOnlyView, *, salt: int) -> BootContents:
         boot = BootSection(view, salt=salt)
     except (JournalCorrupt, StorageError) as error:
         return BootContents(problem=str(error))
-    events = tuple((sequence, len(payload)) for sequence, payload in boot.entries)
+    events = tuple(
+        BootEvent(sequence=sequence, payload_bytes=len(payload)) for sequence, payload in boot.entries
+    )
     return BootContents(size_bytes=view.size(BOOT_NAME), events=events)
 
 

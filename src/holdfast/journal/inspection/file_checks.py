@@ -9,11 +9,11 @@ from holdfast.errors import JournalCorrupt, StorageMissing
 from holdfast.journal.boot import BOOT_EVENT_BYTES_MAX, BOOT_NAME, BootSection
 from holdfast.journal.checkpoint import CHECKPOINT_NAMES, read_checkpoint
 from holdfast.journal.config import CHECKPOINT_HEADER_BYTES
-from holdfast.journal.findings import RESTORE, Finding, error, warning
 from holdfast.journal.format import aligned
+from holdfast.journal.inspection.findings import RESTORE, Finding, error, warning
+from holdfast.journal.inspection.read_only import OneCopy, ReadOnlyView
+from holdfast.journal.inspection.rehearsal import Rehearsal
 from holdfast.journal.node_state import NODE_STATE_NAME, NodeState, read_node_state
-from holdfast.journal.read_only import OneCopy, ReadOnlyView
-from holdfast.journal.rehearsal import Rehearsal
 from holdfast.journal.storage import Storage
 
 # As the byte tables of `node_state` and `boot` have it.

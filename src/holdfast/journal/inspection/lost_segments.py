@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.journal.findings import Finding, error, warning
 from holdfast.journal.format import SEGMENT_HEADER_BYTES, SegmentHeader, parse_segment_header
-from holdfast.journal.read_only import ReadOnlyView
-from holdfast.journal.rehearsal import Rehearsal, bound_of
+from holdfast.journal.inspection.findings import Finding, error, warning
+from holdfast.journal.inspection.read_only import ReadOnlyView
+from holdfast.journal.inspection.rehearsal import Rehearsal, bound_of
+from holdfast.journal.inspection.survey import survey_segment
 from holdfast.journal.scan import SegmentImage, witnesses
-from holdfast.journal.survey import survey_segment
 
 
 class LostSegment(msgspec.Struct, frozen=True):
@@ -114,7 +114,10 @@ def _describe(view: ReadOnlyView, image: SegmentImage, rehearsal: Rehearsal) -> 
         offset, what = size_bytes, f"The file ends at byte {size_bytes} instead of {needed_bytes}"
         if survey.next_lsn <= last_lsn:
             first_lsn = survey.next_lsn
-    is_read = rehearsal.scan_generation <= generation <= max(rehearsal.last_generation, generation)
+    # Without an end, the log may well have gone on in this very segment.
+    is_read = generation >= rehearsal.scan_generation and (
+        rehearsal.end is None or generation <= rehearsal.end.generation
+    )
     held_count = len(rehearsal.held.get(generation, {}))
     if not held_count and not is_read:
         return LostSegment(

@@ -14,13 +14,14 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal.checkpoint import Checkpoint
 from holdfast.journal.config import JournalConfig
 from holdfast.journal.format import generation_of, offset_of
+from holdfast.journal.inspection.read_only import ReadOnlyView
+from holdfast.journal.inspection.survey import Bound
 from holdfast.journal.journal import Journal, State
 from holdfast.journal.node_state import NodeState, read_node_state
-from holdfast.journal.read_only import SEGMENT_NUMBER_MAX, ReadOnlyView
 from holdfast.journal.recovery import LogEnd, Replay, newest_checkpoint
 from holdfast.journal.scan import Catalogue, Lineage
+from holdfast.journal.segments import SEGMENT_NUMBER_MAX
 from holdfast.journal.storage import Storage
-from holdfast.journal.survey import Bound
 
 NO_JOURNAL = "there is no journal here: no file node-state"
 

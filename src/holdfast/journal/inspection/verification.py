@@ -15,19 +15,19 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from holdfast.errors import JournalCorrupt, JournalMismatch, UsageError
-from holdfast.journal.file_checks import check_boot, check_checkpoints, check_node_state
-from holdfast.journal.findings import RESTORE, Finding, Severity, error, warning
 from holdfast.journal.format import SEGMENT_HEADER_BYTES
+from holdfast.journal.inspection.file_checks import check_boot, check_checkpoints, check_node_state
+from holdfast.journal.inspection.findings import RESTORE, Finding, Severity, error, warning
+from holdfast.journal.inspection.lost_segments import LostSegment, find_lost_segments
+from holdfast.journal.inspection.read_only import ReadOnlyView
+from holdfast.journal.inspection.rehearsal import NO_JOURNAL, Rehearsal, bound_of, rehearse
+from holdfast.journal.inspection.survey import Bound, Damage, Place, SegmentSurvey, survey_segment
 from holdfast.journal.journal import State
-from holdfast.journal.lost_segments import LostSegment, find_lost_segments
 from holdfast.journal.node_state import NODE_STATE_NAME, read_node_state
 from holdfast.journal.persistent_memory import Confirmations
-from holdfast.journal.read_only import ReadOnlyView
-from holdfast.journal.rehearsal import NO_JOURNAL, Rehearsal, bound_of, rehearse
 from holdfast.journal.scan import SegmentImage, load_segment
 from holdfast.journal.segments import is_segment
 from holdfast.journal.storage import Storage
-from holdfast.journal.survey import Bound, Damage, Place, SegmentSurvey, survey_segment
 
 Progress = Callable[[int, int], None]
 

@@ -11,13 +11,11 @@ So this view refuses every change, does not sync, and lets reading go on where f
 from __future__ import annotations
 
 from holdfast.errors import StorageFailed, StorageMissing, UsageError
-from holdfast.journal.segments import SEGMENT_PREFIX, is_segment, segment_name
+from holdfast.journal.segments import SEGMENT_PREFIX, is_segment, segment_name, segment_number
 from holdfast.journal.storage import Buffer, Storage
 
 # What the disk refuses is looked for in steps of the smallest unit that file systems read.
 BLOCK_BYTES = 4096
-# Numbers of six digits: no journal has more files, and a foreign name must not make us look for a billion.
-SEGMENT_NUMBER_MAX = 999_999
 
 
 class ReadOnlyView:
@@ -30,7 +28,7 @@ class ReadOnlyView:
         self.missing = tuple(
             segment_name(number) for number in range(max(numbers, default=-1) + 1) if number not in numbers
         )
-        self.strays = tuple(name for name in names if is_segment(name) and segment_number(name) is None)
+        self.strays = tuple(n for n in names if n.startswith(SEGMENT_PREFIX) and not is_segment(n))
         self.unreadable: dict[tuple[str, int], str] = {}
         self._names = sorted({*names, *self.missing} - {*self.strays})
 
@@ -96,15 +94,6 @@ class OneCopy(ReadOnlyView):
         if offset != self._offset:
             raise StorageMissing(f"only the copy at byte {self._offset} of {name} is looked at")
         return super().read(name, offset, length)
-
-
-def segment_number(name: str) -> int | None:
-    """The number in the name of a segment file; None if it is not such a name."""
-    digits = name.removeprefix(SEGMENT_PREFIX)
-    if not is_segment(name) or not digits.isascii() or not digits.isdigit():
-        return None
-    number = int(digits)
-    return number if number <= SEGMENT_NUMBER_MAX and segment_name(number) == name else None
 
 
 def _refused(name: str) -> UsageError:

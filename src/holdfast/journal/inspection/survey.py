@@ -248,9 +248,10 @@ class _Surveyor:
         if at + GROUP_HEADER_BYTES > len(data):
             return False
         mark, crc = _MARK_AND_CRC.unpack_from(data, at)
-        is_covered = crc == crc32c(data[at + 8 : at + GROUP_HEADER_BYTES], seed)
-        is_ours = _OWN_OFFSET.unpack_from(data, at + _OWN_OFFSET_AT)[0] == at
-        return (mark == seed) != (is_covered and is_ours)
+        is_covered: bool = crc == crc32c(data[at + 8 : at + GROUP_HEADER_BYTES], seed)
+        is_ours: bool = _OWN_OFFSET.unpack_from(data, at + _OWN_OFFSET_AT)[0] == at
+        is_marked: bool = mark == seed
+        return is_marked != (is_covered and is_ours)
 
     def _last_lsn_behind(self, at: int) -> int:
         """The last lsn of whole records from here on, which a group header before them has lost; 0 if none."""

@@ -18,9 +18,9 @@ from holdfast.journal.format import (
     Section,
     offset_of,
 )
+from holdfast.journal.inspection.rehearsal import look
 from holdfast.journal.journal import State
 from holdfast.journal.persistent_memory import Confirmations
-from holdfast.journal.rehearsal import look
 from holdfast.journal.scan import Walk, load_segment
 from holdfast.journal.segments import is_segment
 from holdfast.journal.storage import Buffer, Storage

@@ -1,0 +1,1 @@
+"""Measurements, as ratios to something bare in the same run: `python -m bench [name ...] [--quick]`."""
