@@ -30,13 +30,13 @@ CONFIG = JournalConfig(
     segments_ahead=2,
     record_bytes_max=2 * KIB,
     group_bytes_max=16 * KIB,
-    group_reserve_bytes=2 * KIB,
+    group_reserve_bytes=4 * KIB,
     held_records_max=400,
     reserve_acknowledgements=450,
     reserve_system_events=4,
     state_bytes_max=64,
     checkpoint_interval_bytes=48 * KIB,
-    boot_bytes=8 * KIB,
+    boot_bytes=4 * KIB,
 )
 IDENTITY = Identity(salt=99, site=1, node=1)
 ROUNDS_MAX = 5_000

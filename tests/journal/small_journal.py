@@ -38,13 +38,13 @@ TINY = JournalConfig(
     segments_ahead=1,
     record_bytes_max=1024,
     group_bytes_max=8 * 1024,
-    group_reserve_bytes=1024,
+    group_reserve_bytes=1280,
     held_records_max=200,
     reserve_acknowledgements=20,
     reserve_system_events=2,
     state_bytes_max=256,
     checkpoint_interval_bytes=16 * 1024,
-    boot_bytes=8192,
+    boot_bytes=2048,
 )
 IDENTITY = Identity(salt=0x5EED, site=1, node=2)
 TIME_US = 1_700_000_000_000_000

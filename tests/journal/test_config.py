@@ -32,7 +32,7 @@ def changed(**changes: int) -> JournalConfig:
         ({"group_reserve_bytes": 31 * 1024}, "less group_reserve_bytes"),
         ({"segments_ahead": 0}, "segments_ahead"),
         ({"held_records_max": 0}, "held_records_max"),
-        ({"boot_bytes": 8 * 1024 - 1}, "boot_bytes"),
+        ({"boot_bytes": 2 * 1024 - 1}, "boot_bytes"),
         ({"segments_max": 4}, "need 5"),
         ({"reserve_acknowledgements": 10_000_000}, "segments_max is 12"),
     ],
@@ -85,7 +85,7 @@ def test_the_index_has_room_for_messages_beside_the_system_events() -> None:
 
 
 def test_every_event_that_the_boot_section_takes_fits_into_a_record() -> None:
-    smallest = changed(record_bytes_max=1024)
+    smallest = changed(record_bytes_max=1024, boot_bytes=2048)
     assert smallest.system_event_bytes_max >= BOOT_EVENT_BYTES_MAX + ORIGIN_LSN_BYTES
 
 
@@ -101,6 +101,7 @@ configs = st.builds(
     record_bytes_max=st.integers(2200, 8192),
     reserve_acknowledgements=st.integers(1, 100_000),
     reserve_system_events=st.integers(1, 100),
+    boot_bytes=st.just(2048),
 )
 
 

@@ -22,6 +22,7 @@ from holdfast.journal.format import (
     generation_of,
     generation_seed,
     offset_of,
+    origin_of,
     parse_group_header,
     parse_record,
     parse_segment_header,
@@ -203,3 +204,7 @@ def test_headers_start_at_multiples_of_the_alignment() -> None:
     for size in (SEGMENT_HEADER_BYTES, GROUP_HEADER_BYTES, RECORD_HEADER_BYTES):
         assert size % ALIGNMENT_BYTES == 0
     assert JournalConfig().usable_bytes % ALIGNMENT_BYTES == 0
+
+
+def test_a_record_that_was_not_moved_is_its_own_origin() -> None:
+    assert origin_of(Record(7, 1, 1, 1, 0, 0, (b"payload",))) == 7

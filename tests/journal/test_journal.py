@@ -15,7 +15,6 @@ from holdfast.errors import (
 )
 from holdfast.journal.config import JournalConfig
 from holdfast.journal.format import Kind, Record, Section
-from holdfast.journal.journal import origin_of
 from holdfast.journal.persistent_memory import Confirmations
 from holdfast.journal.space import Budget
 from holdfast.journal.storage import Storage
@@ -390,10 +389,6 @@ def test_a_record_is_found_where_it_lies_until_it_is_released() -> None:
     shell.flush()
     with pytest.raises(NotHeld):
         shell.journal.locate(lsn)
-
-
-def test_a_record_that_was_not_moved_is_its_own_origin() -> None:
-    assert origin_of(Record(7, 1, 1, 1, 0, 0, (b"payload",))) == 7
 
 
 # -- attestation -----------------------------------------------------------------------------------------

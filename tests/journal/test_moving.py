@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.journal.boot import BootSection
-from holdfast.journal.format import FLAG_HELD, FLAG_MOVED, Section, generation_of
-from holdfast.journal.journal import origin_of
+from holdfast.journal.format import FLAG_HELD, FLAG_MOVED, Section, generation_of, origin_of
 from holdfast.journal.persistent_memory import boot_event
 from holdfast.journal.reader import Reader
 from holdfast.journal.space import Budget

@@ -83,7 +83,7 @@ def test_a_journal_that_allocates_anew_what_it_could_reuse_is_caught(monkeypatch
     def throw_away(self: Journal) -> None:
         self.segments.take_reclaimable()
 
-    monkeypatch.setattr(Journal, "_reclaim", throw_away)
+    monkeypatch.setattr(Journal, "reclaim", throw_away)
     with pytest.raises(AssertionError, match="recording allocated disk space"):
         check_steady_state_allocates_nothing(msgspec.structs.replace(SMALL, segments_max=1000))
 
@@ -414,7 +414,7 @@ def test_a_journal_that_never_reclaims_is_caught(monkeypatch: pytest.MonkeyPatch
         return []
 
     monkeypatch.setattr(Segments, "take_reclaimable", never)
-    monkeypatch.setattr(Segments, "waiting_for_checkpoint", lambda self: 0)
+    monkeypatch.setattr(Segments, "waiting_for_checkpoint", lambda self, before_generation: 0)
     with pytest.raises(AssertionError, match="although all is confirmed"):
         check_space_is_reused()
 

@@ -17,7 +17,7 @@ from holdfast.journal.format import (
     record_bytes,
 )
 from holdfast.journal.scan import Lineage, SegmentImage, Walk
-from holdfast.journal.tail import GroupBuffer, Tail, moved_prefix
+from holdfast.journal.tail import GroupBuffer, Tail
 from tests.journal.small_journal import SMALL
 
 SALT = 5
@@ -208,7 +208,3 @@ def test_the_buffer_is_bounded_and_a_part_of_it_is_kept_back() -> None:
     assert not tail.has_buffer_for(room, keep_bytes=1)
     put(tail, 1)
     assert not tail.has_buffer_for(room, keep_bytes=0)
-
-
-def test_a_moved_record_starts_with_its_first_lsn() -> None:
-    assert moved_prefix(258) == bytes([2, 1, 0, 0, 0, 0, 0, 0])

@@ -81,7 +81,6 @@ class TestSegmentFiles:
         rehearsal, _ = rehearsal_of(tmp_path)
         generation = min(rehearsal.held) if which == "oldest held" else rehearsal.last_generation
         name, header = rehearsal.catalogue.by_generation[generation]
-        assert name != max(path.name for path in tmp_path.glob("segment-*")), "its number must leave a gap"
         (tmp_path / name).unlink()
 
         findings = findings_of(tmp_path)

@@ -28,7 +28,7 @@ from holdfast.journal.work import Flush, Work
 
 # Up to this size a group is written on the owner's thread: handing it over and back takes longer than what the
 # owner could do meanwhile. Measured by `python -m bench journal`; see `inline` and `thread` there.
-INLINE_BYTES_MAX = 64 * 1024
+INLINE_BYTES_MAX = 256 * 1024
 # Unless the disk took longer than this the last time: the owner has other clients, who should not wait for it.
 INLINE_FLUSH_S_MAX = 0.002
 

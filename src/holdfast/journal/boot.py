@@ -30,7 +30,8 @@ from holdfast.journal.format import aligned, generation_seed
 from holdfast.journal.storage import Buffer, Storage
 
 BOOT_NAME = "boot"
-BOOT_EVENT_BYTES_MAX = 2048
+# Small enough for the smallest record that a journal may be configured for.
+BOOT_EVENT_BYTES_MAX = 1000
 _MAGIC = b"HFBT"
 _HEADER = Struct("<4sIQQQ")
 _ENTRY = Struct("<IIQ")

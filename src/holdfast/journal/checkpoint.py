@@ -49,6 +49,11 @@ _SEGMENT = Struct("<QQQII")
 _WRITE_BYTES = 4 * 1024 * 1024
 
 
+def slot_name(number: int) -> str:
+    """The slot for the checkpoint of this number."""
+    return CHECKPOINT_NAMES[number % len(CHECKPOINT_NAMES)]
+
+
 class SegmentEntry(msgspec.Struct, frozen=True):
     generation: int
     base_lsn: int
@@ -73,7 +78,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """The slot that it belongs into."""
-        return CHECKPOINT_NAMES[self.number % len(CHECKPOINT_NAMES)]
+        return slot_name(self.number)
 
     def blocks(self, salt: int) -> list[bytes | memoryview]:
         """The bytes of the slot, as blocks to be written one after another."""

@@ -24,7 +24,11 @@ ACKNOWLEDGEMENT_BYTES = record_bytes(16) + 2 * GROUP_HEADER_BYTES
 
 # What one record on the budget of acknowledgements, or of system events, may take at the most.
 _ACKNOWLEDGEMENT_RECORD_BYTES_MAX = 64 * KIB
-_SYSTEM_EVENT_BYTES_MAX = 4 * KIB
+_SYSTEM_EVENT_BYTES_MAX = 2 * KIB
+
+# A boot event takes at the most this many times its room in the log: 16 bytes with its header there, 32 here.
+BOOT_GROWTH = 2
+BOOT_ENTRY_BYTES_MIN = 16
 
 CHECKPOINT_HEADER_BYTES = 128
 CHECKPOINT_SEGMENT_BYTES = 32
@@ -74,13 +78,36 @@ class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             "record_bytes_max does not fit into group_bytes_max less group_reserve_bytes",
         )
         _require(self.segments_ahead >= 1, "segments_ahead must be at least 1")
-        _require(self.held_records_max >= 1, "held_records_max must be at least 1")
-        _require(self.boot_bytes >= 8 * KIB, "boot_bytes must be at least 8 KiB")
+        _require(self.reserve_acknowledgements >= 0, "reserve_acknowledgements must not be negative")
+        _require(self.reserve_system_events >= 1, "reserve_system_events must be at least 1")
+        _require(self.state_bytes_max >= 0, "state_bytes_max must not be negative")
+        _require(
+            self.group_reserve_bytes >= self.system_event_keep_bytes,
+            f"group_reserve_bytes must be at least {self.system_event_keep_bytes}, or no system event fits",
+        )
+        _require(
+            self.held_records_max > self.reserve_system_events,
+            "held_records_max must be above reserve_system_events, which count among them",
+        )
+        self._check_boot_section()
         least = self.segments_at_start
         _require(
             self.segments_max >= least,
             f"segments_max is {self.segments_max}, but the reserve and what is kept ahead need {least}",
         )
+
+    def _check_boot_section(self) -> None:
+        """What is recorded while the node boots must find its place in the log afterwards, in one group."""
+        _require(self.boot_bytes >= 2 * KIB, "boot_bytes must be at least 2 KiB")
+        _require(
+            BOOT_GROWTH * self.boot_bytes + 2 * self.system_event_keep_bytes <= self.group_bytes_max,
+            "boot_bytes does not fit into group_bytes_max",
+        )
+
+    @property
+    def system_event_keep_bytes(self) -> int:
+        """Of the group buffer, what only a system event may use."""
+        return record_bytes(self.system_event_bytes_max) + GROUP_HEADER_BYTES + SEGMENT_HEADER_BYTES
 
     @property
     def usable_bytes(self) -> int:
@@ -101,13 +128,15 @@ class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def moves_budget_bytes(self) -> int:
-        """One segment's live part, and what its largest record may waste at the end of a segment."""
-        moved = self.segment_bytes * MOVE_LIVE_PERCENT_MAX // 100
-        return moved + record_bytes(self.record_bytes_max + ORIGIN_LSN_BYTES)
+        """What one segment's live part takes when it is moved, whatever is wasted where a segment ends."""
+        live_bytes = self.segment_bytes * MOVE_LIVE_PERCENT_MAX // 100
+        return moved_bytes(live_bytes) + record_bytes(self.record_bytes_max + ORIGIN_LSN_BYTES)
 
     @property
     def system_events_budget_bytes(self) -> int:
-        return self.reserve_system_events * (record_bytes(self.system_event_bytes_max) + GROUP_HEADER_BYTES)
+        """The events that the reserve promises, and all that a full boot section can hold."""
+        event_bytes = record_bytes(self.system_event_bytes_max) + GROUP_HEADER_BYTES
+        return self.reserve_system_events * event_bytes + BOOT_GROWTH * self.boot_bytes
 
     @property
     def reserve_segments(self) -> int:
@@ -129,9 +158,17 @@ class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             CHECKPOINT_HEADER_BYTES
             + self.segments_max * CHECKPOINT_SEGMENT_BYTES
             + 64
-            + self.held_records_max * HELD_RECORD_BYTES
+            + (self.held_records_max + self.boot_bytes // BOOT_ENTRY_BYTES_MIN) * HELD_RECORD_BYTES
             + self.state_bytes_max
         )
+
+
+def moved_bytes(live_bytes: int) -> int:
+    """The most that records of this size together take at their new place.
+
+    Each grows by the lsn that it had at first: the smallest, which has no payload, by a third.
+    """
+    return live_bytes * record_bytes(ORIGIN_LSN_BYTES) // record_bytes(0) + 2 * GROUP_HEADER_BYTES
 
 
 def _require(condition: bool, problem: str) -> None:

@@ -30,12 +30,34 @@ class Exhaustion:
         self._journal = journal
         self.flow = Flow.NORMAL
         self.reason = ""
+        self._is_told = True
 
-    def refused(self, reason: str, *, time_us: int) -> Message | None:
-        """A message found no room. The event that says so, the first time."""
-        if self.flow is Flow.PAUSED:
+    def refused(self, reason: str) -> None:
+        """A message found no room."""
+        if self.flow is Flow.NORMAL:
+            self._change(Flow.PAUSED)
+            self.reason = reason
+
+    def look(self) -> None:
+        """Look whether space has returned."""
+        if self.flow is Flow.PAUSED and self._is_told and self._has_margin():
+            self._change(Flow.NORMAL)
+
+    def _change(self, flow: Flow) -> None:
+        self.flow = flow
+        self._is_told = False
+
+    def untold_event(self, *, time_us: int) -> Message | None:
+        """The event of the last change, as long as it has not been recorded."""
+        if self._is_told:
             return None
-        self.flow, self.reason = Flow.PAUSED, reason
+        return self._exhausted(time_us) if self.flow is Flow.PAUSED else self._resumed(time_us)
+
+    def told(self) -> None:
+        """The event was recorded."""
+        self._is_told = True
+
+    def _exhausted(self, time_us: int) -> Message:
         journal = self._journal
         return Message(
             time_us=time_us,
@@ -43,26 +65,22 @@ class Exhaustion:
             type=EXHAUSTED_TYPE,
             severity=Severity.CRITICAL,
             properties={
-                "reason": reason,
+                "reason": self.reason,
                 "open_bytes": journal.space.open_bytes,
                 "reserved_bytes": journal.space.reserved_bytes,
                 "held_records": journal.held.count,
                 "segments": journal.pool.total_count,
             },
-            body=f"no room for messages ({reason}); producers are paused, nothing is lost".encode(),
+            body=f"no room for messages ({self.reason}); producers are paused, nothing is lost".encode(),
         )
 
-    def relieved(self, *, time_us: int) -> Message | None:
-        """Look whether space has returned. The event that says so, once."""
-        if self.flow is Flow.NORMAL or not self._has_margin():
-            return None
-        reason, self.flow, self.reason = self.reason, Flow.NORMAL, ""
+    def _resumed(self, time_us: int) -> Message:
         return Message(
             time_us=time_us,
             source=EVENT_SOURCE,
             type=RESUMED_TYPE,
             severity=Severity.NOTICE,
-            properties={"reason": reason, "open_bytes": self._journal.space.open_bytes},
+            properties={"reason": self.reason, "open_bytes": self._journal.space.open_bytes},
             body=b"there is room for messages again; producers go on",
         )
 

@@ -176,6 +176,14 @@ class Record(msgspec.Struct, frozen=True):
         return sum(map(len, self.parts))
 
 
+def origin_of(record: Record) -> int:
+    """The lsn that a record had at first: its name in the index, wherever it was moved to."""
+    if record.flags & FLAG_MOVED:
+        origin_lsn: int = LSN.unpack_from(record.payload)[0]
+        return origin_lsn
+    return record.lsn
+
+
 def place_of(generation: int, offset: int) -> int:
     """One number for a place on the disk, so that millions of them fit into a packed array."""
     return generation << 32 | offset

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from itertools import compress
 from struct import Struct
 
-from holdfast.errors import NotHeld
 from holdfast.journal.format import Section, generation_of, offset_of
 
 _COUNT = Struct("<Q")
@@ -94,8 +93,8 @@ class HeldRecords:
                 return old
         return None
 
-    def release(self, lsn: int) -> tuple[int, int]:
-        """Let go of a record. Its place and size. Raises `NotHeld`."""
+    def release(self, lsn: int) -> tuple[int, int] | None:
+        """Let go of a record. Its place and size; None if it is not held."""
         for records in self._sections.values():
             index = records.find(lsn)
             if index >= 0:
@@ -106,7 +105,7 @@ class HeldRecords:
                 if index == records.head or len(records.sizes) > 2 * records.count + COMPACT_RECORDS_MIN:
                     records.advance_head()
                 return released
-        raise NotHeld(f"no record with lsn {lsn} is held")
+        return None
 
     def section_count(self, section: Section) -> int:
         return self._sections[section].count

@@ -38,18 +38,17 @@ from holdfast.journal.format import (
     Kind,
     Record,
     Section,
-    SegmentHeader,
     offset_of,
     record_bytes,
 )
 from holdfast.journal.held import HeldRecords
+from holdfast.journal.moving import Moving
 from holdfast.journal.node_state import NodeState
 from holdfast.journal.recovery import LogEnd
-from holdfast.journal.scan import Lineage
 from holdfast.journal.segments import Pool, Segment, Segments
 from holdfast.journal.space import Budget, Space
 from holdfast.journal.storage import Buffer
-from holdfast.journal.tail import Tail, moved_prefix
+from holdfast.journal.tail import Tail
 from holdfast.journal.work import Allocation, CheckpointWrite, Flush, SegmentRead, Work
 
 
@@ -112,7 +111,7 @@ class Journal:
         self._held_pending = 0
         self._bytes_since_checkpoint = 0
         self._is_checkpointing = False
-        self._moving: tuple[Segment, int | None] | None = None
+        self._moving = Moving(self)
 
     # -- appending ---------------------------------------------------------------------------------------
 
@@ -196,7 +195,7 @@ class Journal:
 
     def _admit(self, cost: int, size: int, flags: int, budget: Budget) -> None:
         """Raise `JournalFull` if one of the accounts has no room for this record (E4)."""
-        keep_bytes = self.config.group_reserve_bytes if budget is Budget.MESSAGES else 0
+        keep_bytes = self._keep_bytes(budget)
         if not self._tail.has_buffer_for(size + GROUP_HEADER_BYTES, keep_bytes=keep_bytes):
             raise JournalFull("memory", f"{self._tail.gathered_bytes} bytes wait to be written")
         if not self.space.admits(budget, cost):
@@ -206,6 +205,12 @@ class Journal:
             # System events are held too; room for them is kept.
             if held >= self.config.held_records_max - self.config.reserve_system_events:
                 raise JournalFull("held records", f"{held} records are held")
+
+    def _keep_bytes(self, budget: Budget) -> int:
+        """Of the group buffer, what is kept from such a record for those that matter more."""
+        if budget is Budget.MESSAGES:
+            return self.config.group_reserve_bytes
+        return 0 if budget is Budget.SYSTEM_EVENTS else self.config.system_event_keep_bytes
 
     def admits(self, payload_bytes: int) -> bool:
         """Whether a message of this size would be recorded now."""
@@ -248,11 +253,12 @@ class Journal:
     def begin_marker(self) -> Flush | None:
         """A group without records. None if the segment, or the reserve, has no room for it."""
         cost = min(self._tail.room_bytes, GROUP_HEADER_BYTES)
-        if not self.space.admits(Budget.SYSTEM_EVENTS, cost):
+        # Its budget is that of acknowledgements, each of which pays for the marker that may follow it.
+        if self._tail.is_writing or not self.space.admits(Budget.ACKNOWLEDGEMENTS, cost):
             return None
         if not self._tail.put_marker(next_lsn=self.next_lsn):
             return None
-        self.space.take(Budget.SYSTEM_EVENTS, cost)
+        self.space.take(Budget.ACKNOWLEDGEMENTS, cost)
         return self.begin_flush()
 
     def finish(self, work: Work) -> None:
@@ -264,7 +270,10 @@ class Journal:
         elif isinstance(work, Allocation):
             self._finish_allocation(work)
         elif isinstance(work, SegmentRead):
-            self._finish_move(work)
+            try:
+                self._moving.finish(work)
+            except JournalCorrupt as error:
+                self.failure = error
         else:
             raise UsageError(f"{type(work).__name__} is not work of this journal")
 
@@ -299,8 +308,8 @@ class Journal:
         if self._recovered_lsn is not None and lsn >= self._recovered_lsn:
             self._recovered_lsn = None
             self._require_present()
-        self._end_move(lsn)
-        self._reclaim()
+        self._moving.committed(lsn)
+        self.reclaim()
 
     def _require_present(self) -> None:
         """All that was committed before the crash is applied: nothing may be held in a segment that is gone."""
@@ -312,12 +321,6 @@ class Journal:
                     offset=0,
                     lsn=segment.base_lsn,
                 )
-
-    def _end_move(self, lsn: int) -> None:
-        """What was moved is committed at its new place: the next segment may be moved."""
-        if self._moving is not None and self._moving[1] is not None and lsn >= self._moving[1]:
-            self._moving[0].is_moving = False
-            self._moving = None
 
     def _apply(self, record: Record) -> None:
         if record.flags & FLAG_MOVED:
@@ -331,7 +334,10 @@ class Journal:
         if record.kind == Kind.BOOT_EVENT:
             (self.boot_sequence,) = LSN.unpack_from(record.payload)
         for lsn in self.state.apply(record):
-            self.segments.release(*self.held.release(lsn))
+            released = self.held.release(lsn)
+            # To let go of what is gone already changes nothing: were it an error, the log would be lost to it.
+            if released is not None:
+                self.segments.release(*released)
 
     def _apply_move(self, record: Record) -> None:
         (origin_lsn,) = LSN.unpack_from(record.payload)
@@ -353,7 +359,9 @@ class Journal:
             return False
         if self._bytes_since_checkpoint >= self.config.checkpoint_interval_bytes:
             return True
-        return self.needs_segments and self.segments.waiting_for_checkpoint() > 0
+        if not self.needs_segments:
+            return False
+        return self.segments.waiting_for_checkpoint(before_generation=self._scan.generation) > 0
 
     def begin_checkpoint(self) -> CheckpointWrite | None:
         """The state as of `commit_lsn`, to be written; None while one is being written."""
@@ -393,9 +401,10 @@ class Journal:
         self.checkpoint_number = checkpoint.number
         self.segments.checkpoint_generation = checkpoint.scan_generation
         self.attested_lsn = max(self.attested_lsn, checkpoint.lsn)
-        self._reclaim()
+        self.reclaim()
 
-    def _reclaim(self) -> None:
+    def reclaim(self) -> None:
+        """Put segments that hold nothing any more back into the pool."""
         if self._is_recovering:
             return
         for segment in self.segments.take_reclaimable():
@@ -422,65 +431,18 @@ class Journal:
 
     def begin_move(self) -> SegmentRead | None:
         """A mostly dead segment, to be read, if space is short and the pool cannot grow (decision 8)."""
-        if self.failure is not None or self._moving is not None or not self.needs_segments:
+        if self.failure is not None or not self.needs_segments or self.pool.wants_segment():
             return None
-        if self.pool.wants_segment() or self.segments.waiting_for_checkpoint():
+        if self.segments.waiting_for_checkpoint(before_generation=self._scan.generation):
             return None
-        segment = self.segments.move_candidate(self.config)
-        if segment is None:
-            return None
-        segment.is_moving = True
-        segment.pins += 1
-        self._moving = (segment, None)
-        header = SegmentHeader(self.config.segment_bytes, segment.generation, segment.base_lsn, 0, 0)
-        lineage = Lineage(self.run, self.node_state.start_lsn)
-        return SegmentRead(segment.name, header, lineage, salt=self.node_state.salt)
+        return self._moving.begin()
 
-    def _finish_move(self, read: SegmentRead) -> None:
-        """Append again what still lives in the segment, as far as its budget and the buffer allow."""
-        assert self._moving is not None
-        segment = self._moving[0]
-        segment.pins -= 1
-        try:
-            live = self._live_records(segment, read)
-        except JournalCorrupt as error:
-            self.failure = error
-            return
-        last_lsn = 0
-        for record in live:
-            parts = list(record.parts)
-            if not record.flags & FLAG_MOVED:
-                parts.insert(0, moved_prefix(record.lsn))
-            try:
-                flags = FLAG_HELD | FLAG_MOVED
-                last_lsn = self._append(record.section, record.kind, parts, flags, Budget.MOVES)
-            except JournalFull:
-                break
-        self._moving = (segment, last_lsn)
-        if not last_lsn:
-            segment.is_moving = False
-            self._moving = None
-
-    def _live_records(self, segment: Segment, read: SegmentRead) -> list[Record]:
-        """What the index still points to in this segment. Raises `JournalCorrupt` if some of it is damaged."""
-        live = [record for record in read.records if self._lives_at(record)]
-        if len(live) == segment.live_records:
-            return live
-        # Something is damaged. If it is not held any more, that does no harm: go by the index, place by place.
-        live = []
-        for lsn, offset in self.held.offsets_in(segment.generation):
-            record = read.record_at(offset)
-            if record is None or origin_of(record) != lsn:
-                raise JournalCorrupt("a held record is damaged", name=segment.name, offset=offset, lsn=lsn)
-            live.append(record)
-        return live
-
-    def _lives_at(self, record: Record) -> bool:
-        """Whether the index points to this very copy of a record."""
-        if not record.flags & FLAG_HELD:
-            return False
-        found = self.held.find(origin_of(record))
-        return found is not None and found[1] == record.place
+    def append_moved(self, record: Record) -> int:
+        """Append a held record again, at the end of the log; it keeps its name. Raises `JournalFull`."""
+        parts = list(record.parts)
+        if not record.flags & FLAG_MOVED:
+            parts.insert(0, LSN.pack(record.lsn))
+        return self._append(record.section, record.kind, parts, FLAG_HELD | FLAG_MOVED, Budget.MOVES)
 
     # -- recovery, called by `opening` -------------------------------------------------------------------
 
@@ -552,7 +514,7 @@ class Journal:
         free_bytes = self._tail.room_bytes + self.pool.free_count * self.config.usable_bytes
         self.space.give_back(free_bytes)
         self._is_recovering = False
-        self._reclaim()
+        self.reclaim()
 
     def open_first_segment(self) -> None:
         """A journal in which nothing was ever written starts its first segment."""
@@ -587,11 +549,3 @@ class Journal:
             sizes = live.pop(segment.generation, [])
             assert (segment.live_records, segment.live_bytes) == (len(sizes), sum(sizes))
         assert not live, "records are held in segments that are not in use"
-
-
-def origin_of(record: Record) -> int:
-    """The lsn that a record had at first: its name in the index, wherever it was moved to."""
-    if record.flags & FLAG_MOVED:
-        origin_lsn: int = LSN.unpack_from(record.payload)[0]
-        return origin_lsn
-    return record.lsn

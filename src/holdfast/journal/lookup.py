@@ -5,8 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.errors import JournalCorrupt
-from holdfast.journal.format import FLAG_MOVED, ORIGIN_LSN_BYTES, Record, generation_seed, parse_record
-from holdfast.journal.journal import Journal, origin_of
+from holdfast.journal.format import (
+    FLAG_MOVED,
+    ORIGIN_LSN_BYTES,
+    Record,
+    generation_seed,
+    origin_of,
+    parse_record,
+)
+from holdfast.journal.journal import Journal
 from holdfast.journal.storage import Storage
 
 

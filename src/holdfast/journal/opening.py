@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.errors import JournalMismatch, StorageFull, UsageError
 from holdfast.journal.boot import BOOT_NAME, BootSection
-from holdfast.journal.checkpoint import CHECKPOINT_NAMES, Checkpoint
+from holdfast.journal.checkpoint import CHECKPOINT_NAMES, Checkpoint, slot_name
 from holdfast.journal.config import JournalConfig
 from holdfast.journal.format import SEGMENT_HEADER_BYTES, SegmentHeader
 from holdfast.journal.held import HeldRecords
@@ -159,6 +159,7 @@ def open_journal(
     cut = _mark_cut_segments(storage, replay, end, new)
     _fill_pool(storage, journal, replay)
     _write_first_marker(storage, journal)
+    _enlarge_slots(storage, journal)
     report = RecoveryReport(
         is_first_start=old.run == 0,
         stop=old.stop,
@@ -203,6 +204,8 @@ def _fill_pool(storage: Storage, journal: Journal, replay: Replay) -> None:
         try:
             allocation.run(storage)
         except StorageFull as error:
+            if journal.pool.total_count < journal.config.segments_at_start:
+                raise _no_room_to_start(journal.config, error) from error
             # The reserve is drawn on: this is what it is for. Producers wait until it is whole again.
             journal.abort(allocation, error)
         else:
@@ -214,6 +217,28 @@ def _write_first_marker(storage: Storage, journal: Journal) -> None:
     marker = journal.begin_marker()
     if marker is not None:
         run_work(storage, journal, marker)
+
+
+def _enlarge_slots(storage: Storage, journal: Journal) -> None:
+    """Slots that are lost, or too small for limits that were raised, are made anew; never the newest first."""
+    needed_bytes = journal.config.checkpoint_bytes
+    for _ in CHECKPOINT_NAMES:
+        name = slot_name(journal.checkpoint_number + 1)
+        is_there = name in storage.names()
+        if is_there and storage.size(name) >= needed_bytes:
+            name = slot_name(journal.checkpoint_number)
+            if storage.size(name) >= needed_bytes:
+                return
+        else:
+            if is_there:
+                storage.delete(name)
+            try:
+                storage.allocate(name, needed_bytes)
+            except StorageFull as error:
+                raise _no_room_to_start(journal.config, error) from error
+        checkpoint = journal.begin_checkpoint()
+        assert checkpoint is not None, "nothing else takes a checkpoint yet"
+        run_work(storage, journal, checkpoint)
 
 
 def run_work(storage: Storage, journal: Journal, work: Work) -> None:

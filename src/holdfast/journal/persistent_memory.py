@@ -12,7 +12,7 @@ from struct import Struct
 from holdfast.errors import JournalFull, NotHeld
 from holdfast.journal.boot import BootSection
 from holdfast.journal.exhaustion import Exhaustion, Flow
-from holdfast.journal.format import LSN, ORIGIN_LSN_BYTES, Kind, Record, Section
+from holdfast.journal.format import FLAG_MOVED, LSN, ORIGIN_LSN_BYTES, Kind, Record, Section
 from holdfast.journal.journal import Journal
 from holdfast.journal.space import Budget
 from holdfast.journal.storage import Buffer
@@ -33,7 +33,7 @@ class Confirmations:
     def apply(self, record: Record) -> Sequence[int]:
         if record.kind != Kind.CONFIRM:
             return ()
-        lsns = [lsn for first, last in _RANGE.iter_unpack(record.payload) for lsn in range(first, last + 1)]
+        lsns = confirmed_lsns(record)
         self.awaited.difference_update(lsns)
         return lsns
 
@@ -48,6 +48,9 @@ class PersistentMemory:
         self.journal = journal
         self._confirmations = confirmations
         self.exhaustion = Exhaustion(journal)
+        for record in journal.unapplied:
+            if record.kind == Kind.CONFIRM:
+                confirmations.awaited.update(confirmed_lsns(record))
 
     @property
     def is_paused(self) -> bool:
@@ -59,13 +62,24 @@ class PersistentMemory:
         try:
             return self.journal.append(section, Kind.MESSAGE, parts, is_held=True)
         except JournalFull as error:
-            self.record_event(self.exhaustion.refused(error.reason, time_us=time_us))
+            self.exhaustion.refused(error.reason)
+            self._tell(time_us=time_us)
             raise
 
-    def record_event(self, event: Message | None) -> int | None:
-        """Hold an event of the system itself, out of the reserve if need be."""
+    def _tell(self, *, time_us: int) -> None:
+        """Record the event that flow has changed, if that is still to be told and there is room for it."""
+        event = self.exhaustion.untold_event(time_us=time_us)
         if event is None:
-            return None
+            return
+        try:
+            self.record_event(event)
+        except JournalFull:
+            # The buffer is full of what is being written just now: it is told at the next occasion.
+            return
+        self.exhaustion.told()
+
+    def record_event(self, event: Message) -> int:
+        """Hold an event of the system itself, out of the reserve if need be."""
         return self.journal.append(
             Section.MESSAGES,
             Kind.SYSTEM_EVENT,
@@ -77,27 +91,32 @@ class PersistentMemory:
     def confirm(self, lsns: Sequence[int]) -> int:
         """The recipient has these: let them go. The lsn of the confirmation. Raises `NotHeld`."""
         awaited = self._confirmations.awaited
-        for lsn in lsns:
+        distinct = sorted(set(lsns))
+        for lsn in distinct:
             if lsn in awaited or self.journal.held.find(lsn) is None:
                 raise NotHeld(f"no record with lsn {lsn} is held")
-        payload = b"".join(_RANGE.pack(first, last) for first, last in ranges(sorted(lsns)))
+        payload = b"".join(_RANGE.pack(first, last) for first, last in ranges(distinct))
         lsn = self.journal.append(Section.MESSAGES, Kind.CONFIRM, (payload,), budget=Budget.ACKNOWLEDGEMENTS)
-        awaited.update(lsns)
+        awaited.update(distinct)
         return lsn
 
     def watch(self, *, time_us: int) -> None:
         """Call now and then: when space has returned, flow resumes by itself."""
-        if self.is_paused:
-            self.record_event(self.exhaustion.relieved(time_us=time_us))
+        self.exhaustion.look()
+        self._tell(time_us=time_us)
 
     def take_over_boot_events(self, boot: BootSection) -> int | None:
         """Append what was recorded while the node booted, before anything newer (E5).
 
         The lsn that must be committed before the boot section is cleared; None if there is nothing to clear.
         """
-        lsn = None
+        copied_sequence, lsn = self.journal.boot_sequence, self.journal.commit_lsn
+        for record in self.journal.unapplied:
+            if record.kind == Kind.BOOT_EVENT:
+                (copied_sequence,) = LSN.unpack_from(record.payload)
+                lsn = record.lsn
         for sequence, payload in boot.entries:
-            if sequence > self.journal.boot_sequence:
+            if sequence > copied_sequence:
                 lsn = self.journal.append(
                     Section.BOOT,
                     Kind.BOOT_EVENT,
@@ -105,9 +124,7 @@ class PersistentMemory:
                     is_held=True,
                     budget=Budget.SYSTEM_EVENTS,
                 )
-        if lsn is None and boot.entries:
-            return self.journal.commit_lsn
-        return lsn
+        return lsn if boot.entries else None
 
     def replay(self) -> Iterator[int]:
         """Everything held, in the order in which a crash is made good (E10): boot events, then the rest."""
@@ -116,8 +133,14 @@ class PersistentMemory:
 
 
 def boot_event(record: Record) -> Buffer:
-    """The event in a record that came from the boot section."""
-    return record.payload[ORIGIN_LSN_BYTES:]
+    """The event in a record that came from the boot section, wherever that was moved to."""
+    prefix_bytes = LSN.size + (ORIGIN_LSN_BYTES if record.flags & FLAG_MOVED else 0)
+    return record.payload[prefix_bytes:]
+
+
+def confirmed_lsns(record: Record) -> list[int]:
+    """The lsns that a record of kind `CONFIRM` names."""
+    return [lsn for first, last in _RANGE.iter_unpack(record.payload) for lsn in range(first, last + 1)]
 
 
 def ranges(lsns: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -53,6 +53,7 @@ class Reader:
                 self._pinned.append(segment)
         while self._pinned[0] is not self._reading:
             self._pinned.pop(0).pins -= 1
+        self._journal.reclaim()
         commit_lsn = self._journal.commit_lsn
         self._limit_lsn = commit_lsn if self._to_lsn is None else min(commit_lsn, self._to_lsn)
         return self._limit_lsn
@@ -63,6 +64,7 @@ class Reader:
             segment.pins -= 1
         self._pinned = []
         self._limit_lsn = 0
+        self._journal.reclaim()
 
     # -- on any thread -----------------------------------------------------------------------------------
 

@@ -53,7 +53,6 @@ class Segment(msgspec.Struct):
     live_records: int = 0
     live_bytes: int = 0
     pins: int = 0
-    is_moving: bool = False
 
 
 class Segments:
@@ -117,9 +116,10 @@ class Segments:
             del self._by_generation[segment.generation]
         return found
 
-    def waiting_for_checkpoint(self) -> int:
-        """How many segments a checkpoint now would free: dead, but not yet covered by one."""
-        return sum(1 for s in self if self.is_dead(s) and s.generation >= self.checkpoint_generation)
+    def waiting_for_checkpoint(self, *, before_generation: int) -> int:
+        """How many segments a checkpoint that starts reading there would free: dead, not yet covered by one."""
+        generations = range(self.checkpoint_generation, before_generation)
+        return sum(1 for s in self if s.generation in generations and self.is_dead(s))
 
     def move_candidate(self, config: JournalConfig) -> Segment | None:
         """The emptiest segment that is worth moving forward (decision 8)."""
@@ -130,7 +130,6 @@ class Segments:
             if segment.name
             and segment.live_records
             and segment.live_bytes < limit_bytes
-            and not segment.is_moving
             and segment is not self.active
         ]
         return min(candidates, key=lambda segment: segment.live_bytes, default=None)

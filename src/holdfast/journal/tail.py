@@ -19,7 +19,6 @@ from holdfast.journal.config import JournalConfig
 from holdfast.journal.format import (
     FLAGS_SHIFT,
     GROUP_HEADER_BYTES,
-    LSN,
     RECORD,
     RECORD_HEADER_BYTES,
     RUN_MASK,
@@ -229,8 +228,3 @@ class Tail:
     @property
     def is_writing(self) -> bool:
         return self._spare is None
-
-
-def moved_prefix(origin_lsn: int) -> bytes:
-    """What goes before the payload of a record that is moved forward."""
-    return LSN.pack(origin_lsn)

@@ -81,15 +81,15 @@ class JournalWorld:
             segments_max=1_000,
             segments_ahead=self._random.choice((1, 2)),
             record_bytes_max=1 * KIB,
-            group_bytes_max=self._random.choice((4, 16)) * KIB,
-            group_reserve_bytes=1 * KIB,
+            group_bytes_max=self._random.choice((12, 24)) * KIB,
+            group_reserve_bytes=3 * KIB,
             held_records_max=held,
             # Every record that can be held can be confirmed alone, whatever the disk says.
             reserve_acknowledgements=held + 32,
             reserve_system_events=4,
             state_bytes_max=64,
             checkpoint_interval_bytes=self._random.choice((8, 32)) * KIB,
-            boot_bytes=8 * KIB,
+            boot_bytes=2 * KIB,
         )
         segments_max = config.segments_at_start + self._random.randint(0, 6)
         return msgspec.structs.replace(config, segments_max=segments_max)

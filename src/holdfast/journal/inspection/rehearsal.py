@@ -29,7 +29,7 @@ NO_JOURNAL = "there is no journal here: no file node-state"
 _ATTEMPTS_MAX = 3
 # Nothing is appended in a rehearsal: the least that the configuration allows.
 _RECORD_BYTES = 1024
-_GROUP_BYTES = 2048
+_GROUP_BYTES = 8192
 
 
 class Rehearsal(msgspec.Struct, kw_only=True):
@@ -150,7 +150,8 @@ def _config(node_state: NodeState) -> JournalConfig:
         segments_ahead=1,
         record_bytes_max=_RECORD_BYTES,
         group_bytes_max=_GROUP_BYTES,
-        group_reserve_bytes=0,
+        group_reserve_bytes=_GROUP_BYTES // 4,
         reserve_acknowledgements=0,
-        reserve_system_events=0,
+        reserve_system_events=2,
+        boot_bytes=_RECORD_BYTES * 2,
     )
