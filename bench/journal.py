@@ -17,6 +17,8 @@ from queue import SimpleQueue
 from statistics import median
 from time import perf_counter
 
+import msgspec
+
 from bench.recovery import measure_recovery
 from bench.report import Goal, Row, Section
 from bench.scale import Scale
@@ -24,7 +26,7 @@ from holdfast.disk import FileStorage
 from holdfast.disk.writer import JournalWriter
 from holdfast.journal import format as journal_format
 from holdfast.journal.config import JournalConfig
-from holdfast.journal.opening import Identity, open_journal, run_work
+from holdfast.journal.opening import Identity, close_journal, open_journal, run_work
 from holdfast.journal.persistent_memory import Confirmations, PersistentMemory
 from holdfast.message import Message, encode
 
@@ -89,7 +91,11 @@ class JournalBed:
         confirmations = Confirmations()
         self._storage = storage
         self._notices: SimpleQueue[None] = SimpleQueue()
-        self.journal, _ = open_journal(storage, config, confirmations, identity=Identity(salt=7))
+        made, _ = open_journal(storage, config, Confirmations(), identity=Identity(salt=7))
+        close_journal(storage, made)
+        # The segments are there. As long as some are free nothing is moved: that would be measured too.
+        steady = msgspec.structs.replace(config, segments_ahead=1)
+        self.journal, _ = open_journal(storage, steady, confirmations)
         self._memory = PersistentMemory(self.journal, confirmations)
         notify = self._notify
         self.inline = JournalWriter(self.journal, storage, notify=notify)

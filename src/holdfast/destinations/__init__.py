@@ -1,0 +1,1 @@
+"""Destinations: queues and topics, and the subscriptions through which their messages are confirmed."""
