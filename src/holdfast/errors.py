@@ -4,6 +4,10 @@
     ├── UsageError                 the caller broke a rule of this API; fix the call
     ├── LimitExceeded              a named limit was reached; raise it, or send less
     ├── BatchError                 bytes that should be a batch are not one
+    ├── ProtocolError              the peer broke a rule of the native protocol; the connection ends
+    ├── ConnectionLost             no server can be reached; what is unconfirmed is kept and sent again
+    ├── OutcomeUnknown             the session is gone: what was unconfirmed may or may not be recorded
+    ├── Refused                    the server answered a request with an error
     ├── StorageError               the disk, or what stands for it
     │   ├── StorageFull            no room for a new file
     │   ├── StorageFailed          an input/output error: nothing may be assumed about what it covered
@@ -53,6 +57,50 @@ class BatchError(HoldfastError):
     """Bytes that should be a batch are not one. The only error that decoding a batch raises."""
 
     code = "batch.malformed"
+
+
+class ProtocolError(HoldfastError):
+    """A peer's fault: bytes or frames that break a rule of the native protocol. The connection ends with it.
+
+    `reason_code` is what the Error frame to the peer says: "protocol.malformed", "protocol.unexpected" or
+    "limit.frame".
+    """
+
+    code = "protocol"
+
+    def __init__(self, message: str, *, reason_code: str) -> None:
+        super().__init__(message)
+        self.reason_code = reason_code
+
+
+class ConnectionLost(HoldfastError):
+    """The connection to the server is gone and has not come back in the time allowed."""
+
+    code = "connection.lost"
+
+
+class OutcomeUnknown(HoldfastError):
+    """Nobody can tell any more whether work was recorded: the server no longer knows the session.
+
+    What had been confirmed before is safe. To send the rest again could make doubles, so the program decides.
+    """
+
+    code = "outcome.unknown"
+
+
+class Refused(HoldfastError):
+    """The server answered a request with an error. `server_code` is the code that it gave."""
+
+    code = "refused"
+
+    def __init__(self, message: str, *, server_code: str) -> None:
+        super().__init__(message)
+        self.server_code = server_code
+
+
+def refusal(code: str, message: str) -> Refused:
+    """The node's side of it: what it raises to answer a request with this code."""
+    return Refused(message, server_code=code)
 
 
 class StorageError(HoldfastError):

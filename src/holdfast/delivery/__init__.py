@@ -1,0 +1,1 @@
+"""Delivery: the distribution engine. Who gets what, when, and what comes back."""

@@ -1,0 +1,1 @@
+"""Sessions: conversations that outlive the connection, and the server; and their transactions."""
