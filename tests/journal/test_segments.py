@@ -108,7 +108,7 @@ def candidate(live_bytes: dict[int, int], **of_second: object) -> int | None:
             segments.hold(place_of(generation, 64), size)
     for name, value in of_second.items():
         setattr(got(segments, 2), name, value)
-    found = segments.move_candidate(SMALL)
+    found = segments.move_candidate(SMALL, before_generation=4)
     return None if found is None else found.generation
 
 

@@ -11,7 +11,8 @@
 | RETURN           | the same: these were delivered and came back                                         |
 | DELIVERED        | for each subscription: u32 number, u32 0, u64 position: delivered before that        |
 
-A run says who sent which rows, so that a resend is recognised (decision 15). Session 0 is the node itself.
+A run says who sent which rows, so that a resend is recognised (decision 15). Session 0 is the node itself; a first
+sequence of 0 stands for none, which is what sends in a transaction have.
 """
 
 from __future__ import annotations

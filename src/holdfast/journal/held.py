@@ -64,7 +64,7 @@ class HeldRecords:
         self._sections = {section: _SectionRecords() for section in Section}
         self.count = 0
 
-    def add(self, section: Section, *, lsn: int, place: int, size: int) -> None:
+    def add(self, section: Section, lsn: int, place: int, size: int) -> None:
         records = self._sections[section]
         assert size > 0, "a record has a size"
         assert not records.lsns or lsn > records.lsns[-1], "records are held in the order of their lsn"

@@ -51,6 +51,8 @@ from holdfast.journal.storage import Buffer
 from holdfast.journal.tail import Tail
 from holdfast.journal.work import Allocation, CheckpointWrite, Flush, SegmentRead, Work
 
+_SECTIONS = tuple(Section)  # by number: quicker than the call `Section(number)`
+
 
 class State(Protocol):
     """What is built from the records: the same calls, in the same order, at run time and in recovery."""
@@ -101,6 +103,9 @@ class Journal:
         self.checkpoint_number = 0
         self.failure: HoldfastError | None = None
         self._tail = Tail(config, salt=node_state.salt, run=node_state.run, epoch=epoch)
+        # System events are held too; room for them is kept.
+        self._held_messages_max = config.held_records_max - config.reserve_system_events
+        self._free_wanted = config.reserve_segments + config.segments_ahead
         self._commits_when_durable = commits_when_durable
         self._unapplied: deque[Record] = deque()
         self._boundaries: deque[Boundary] = deque()
@@ -153,33 +158,44 @@ class Journal:
         if self.failure is not None:
             raise JournalFailed(f"the journal has stopped: {self.failure}")
         payload_bytes = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
-        self._check_size(payload_bytes, flags, budget)
         size = record_bytes(payload_bytes)
         tail = self._tail
-        cost, room = tail.cost_bytes(size), tail.room_bytes
-        rolls = cost > room
-        if rolls:
-            cost = room + size + GROUP_HEADER_BYTES
-        self._admit(cost, size, flags, budget)
-        self.space.take(budget, cost)
         lsn = self.next_lsn
-        if rolls:
-            self._roll(lsn)
-        place = tail.put(
-            lsn=lsn,
-            section=section,
-            kind=kind,
-            flags=flags,
-            parts=parts,
-            payload_bytes=payload_bytes,
-            size=size,
-        )
+        if budget is Budget.MESSAGES and self._is_easy(payload_bytes, size):
+            cost = size
+            self.space.free_bytes -= size
+        else:
+            cost = self._make_room(payload_bytes, size, flags, budget)
+        place = tail.put(lsn, section, kind, flags, parts, payload_bytes, size)
         self.next_lsn = lsn + 1
         self._bytes_since_checkpoint += cost
         if flags == FLAG_HELD:
             self._held_pending += 1
         self._unapplied.append(Record(lsn, section, kind, flags, tail.epoch, place, tuple(parts)))
         return lsn
+
+    def _is_easy(self, payload_bytes: int, size: int) -> bool:
+        """Whether a message simply joins the group that gathers: what nearly all do, found out in one step."""
+        space = self.space
+        return (
+            payload_bytes <= self.config.record_bytes_max
+            and self._tail.has_group_room(size)
+            and size <= space.free_bytes - space.reserved_bytes
+            and self.held.count + self._held_pending < self._held_messages_max
+        )
+
+    def _make_room(self, payload_bytes: int, size: int, flags: int, budget: Budget) -> int:
+        """Check every limit, take the space, go on in a fresh segment if need be. What it costs."""
+        self._check_size(payload_bytes, flags, budget)
+        cost, room = self._tail.cost_bytes(size), self._tail.room_bytes
+        rolls = cost > room
+        if rolls:
+            cost = room + size + GROUP_HEADER_BYTES
+        self._admit(cost, size, flags, budget)
+        self.space.take(budget, cost)
+        if rolls:
+            self._roll(self.next_lsn)
+        return cost
 
     def _check_size(self, payload_bytes: int, flags: int, budget: Budget) -> None:
         maximum = self.config.record_bytes_max
@@ -202,8 +218,7 @@ class Journal:
             raise JournalFull("disk", f"{self.space.open_bytes} bytes are free outside the reserve")
         if flags == FLAG_HELD and budget is Budget.MESSAGES:
             held = self.held.count + self._held_pending
-            # System events are held too; room for them is kept.
-            if held >= self.config.held_records_max - self.config.reserve_system_events:
+            if held >= self._held_messages_max:
                 raise JournalFull("held records", f"{held} records are held")
 
     def _keep_bytes(self, budget: Budget) -> int:
@@ -327,9 +342,9 @@ class Journal:
             self._apply_move(record)
             return
         if record.flags & FLAG_HELD:
-            size = record_bytes(record.payload_bytes)
-            self.held.add(Section(record.section), lsn=record.lsn, place=record.place, size=size)
-            self.segments.hold(record.place, size)
+            size, place = record_bytes(record.payload_bytes), record.place
+            self.held.add(_SECTIONS[record.section], record.lsn, place, size)
+            self.segments.hold(place, size)
             self._held_pending -= 1
         if record.kind == Kind.BOOT_EVENT:
             (self.boot_sequence,) = LSN.unpack_from(record.payload)
@@ -352,7 +367,7 @@ class Journal:
     @property
     def needs_segments(self) -> bool:
         """Whether less space is free than should be ahead of need."""
-        return self.pool.free_count < self.config.reserve_segments + self.config.segments_ahead
+        return self.pool.free_count < self._free_wanted
 
     def wants_checkpoint(self) -> bool:
         if self._is_checkpointing or self.failure is not None:
@@ -435,7 +450,7 @@ class Journal:
             return None
         if self.segments.waiting_for_checkpoint(before_generation=self._scan.generation):
             return None
-        return self._moving.begin()
+        return self._moving.begin(before_generation=self._scan.generation)
 
     def append_moved(self, record: Record) -> int:
         """Append a held record again, at the end of the log; it keeps its name. Raises `JournalFull`."""
@@ -490,8 +505,9 @@ class Journal:
         self._unapplied.append(record)
         self.next_lsn = record.lsn + 1
         if self._commits_when_durable:
-            self.durable_lsn = record.lsn
-            self.commit_to(record.lsn)
+            # As `commit_to`, but what needs the whole log (reclaim, missing segments) waits for `end_recovery`.
+            self._apply(self._unapplied.popleft())
+            self.durable_lsn = self.commit_lsn = record.lsn
 
     def end_recovery(self, end: LogEnd) -> None:
         """The log goes on here."""

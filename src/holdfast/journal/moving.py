@@ -29,12 +29,15 @@ class Moving:
         self._segment: Segment | None = None
         self._last_lsn: int | None = None
 
-    def begin(self) -> SegmentRead | None:
-        """Read the emptiest segment that is worth it."""
+    def begin(self, *, before_generation: int) -> SegmentRead | None:
+        """Read the emptiest segment that is worth it, of those before a generation.
+
+        They must be wholly committed: a group still being written would be missing from what is read.
+        """
         journal = self._journal
         if self._segment is not None:
             return None
-        segment = journal.segments.move_candidate(journal.config)
+        segment = journal.segments.move_candidate(journal.config, before_generation=before_generation)
         if segment is None or not journal.space.admits(Budget.MOVES, moved_bytes(segment.live_bytes)):
             return None
         self._segment, self._last_lsn = segment, None

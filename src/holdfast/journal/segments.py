@@ -89,7 +89,7 @@ class Segments:
         return self._by_generation[generation]
 
     def hold(self, place: int, size: int) -> None:
-        segment = self._by_generation[generation_of(place)]
+        segment = self._by_generation[place >> 32]
         segment.live_records += 1
         segment.live_bytes += size
 
@@ -107,10 +107,13 @@ class Segments:
 
     def take_reclaimable(self) -> list[Segment]:
         """Remove and return every segment that fulfils both criteria of the reclaim rule."""
+        # In this order: a checkpoint covers few of the segments that are live, and this runs with every group.
         found = [
             segment
             for segment in self
-            if self.is_dead(segment) and segment.generation < self.checkpoint_generation
+            if not segment.live_records
+            and segment.generation < self.checkpoint_generation
+            and self.is_dead(segment)
         ]
         for segment in found:
             del self._by_generation[segment.generation]
@@ -121,8 +124,8 @@ class Segments:
         generations = range(self.checkpoint_generation, before_generation)
         return sum(1 for s in self if s.generation in generations and self.is_dead(s))
 
-    def move_candidate(self, config: JournalConfig) -> Segment | None:
-        """The emptiest segment that is worth moving forward (decision 8)."""
+    def move_candidate(self, config: JournalConfig, *, before_generation: int) -> Segment | None:
+        """The emptiest segment before a generation that is worth moving forward (decision 8)."""
         limit_bytes = config.segment_bytes * MOVE_LIVE_PERCENT_MAX // 100
         candidates = [
             segment
@@ -130,7 +133,7 @@ class Segments:
             if segment.name
             and segment.live_records
             and segment.live_bytes < limit_bytes
-            and segment is not self.active
+            and segment.generation < before_generation
         ]
         return min(candidates, key=lambda segment: segment.live_bytes, default=None)
 
@@ -149,6 +152,7 @@ class Pool:
         self._config = config
         self._free: deque[str] = deque()
         self._numbers: set[str] = set()
+        self._free_wanted = config.reserve_segments + config.segments_ahead
         self.is_allocating = False
         self.is_refused = False
 
@@ -178,7 +182,7 @@ class Pool:
             not self.is_allocating
             and not self.is_refused
             and len(self._numbers) < self._config.segments_max
-            and len(self._free) < self._config.reserve_segments + self._config.segments_ahead
+            and len(self._free) < self._free_wanted
         )
 
     def next_name(self) -> str:

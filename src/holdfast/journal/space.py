@@ -51,12 +51,12 @@ class Space:
         return self._left[budget]
 
     def admits(self, budget: Budget, cost_bytes: int) -> bool:
-        missing = cost_bytes - self.open_bytes
+        missing = cost_bytes - self.free_bytes + self.reserved_bytes
         return missing <= 0 or missing <= self._left[budget]
 
     def take(self, budget: Budget, cost_bytes: int) -> None:
         """Use `cost_bytes`, which `admits` has allowed."""
-        missing = cost_bytes - self.open_bytes
+        missing = cost_bytes - self.free_bytes + self.reserved_bytes
         if missing > 0:
             assert missing <= self._left[budget], "taken without being admitted"
             self._left[budget] -= missing

@@ -17,6 +17,7 @@ from crc32c import crc32c
 
 from holdfast.journal.config import JournalConfig
 from holdfast.journal.format import (
+    CRC,
     FLAGS_SHIFT,
     GROUP_HEADER_BYTES,
     RECORD,
@@ -78,6 +79,8 @@ class Tail:
         self._end = 0
         self._seed = 0
         self._part: Part | None = None
+        self._fill_max = config.group_bytes_max - SEGMENT_HEADER_BYTES
+        self._message_fill_max = self._fill_max - GROUP_HEADER_BYTES - config.group_reserve_bytes
 
     # -- where the log ends ------------------------------------------------------------------------------
 
@@ -89,7 +92,8 @@ class Tail:
     @property
     def room_bytes(self) -> int:
         """What is left of the active segment for records and group headers."""
-        return max(0, self._end - self._offset)
+        room_bytes = self._end - self._offset
+        return room_bytes if room_bytes > 0 else 0
 
     @property
     def gathered_bytes(self) -> int:
@@ -136,12 +140,20 @@ class Tail:
         return record_size + GROUP_HEADER_BYTES
 
     def has_buffer_for(self, cost_bytes: int, *, keep_bytes: int) -> bool:
-        fill = self._gathering.fill + cost_bytes + SEGMENT_HEADER_BYTES + keep_bytes
-        return fill <= self._config.group_bytes_max
+        return self._gathering.fill + cost_bytes + keep_bytes <= self._fill_max
+
+    def has_group_room(self, record_size: int) -> bool:
+        """Whether a message fits behind others of its group, in the segment and in the buffer less its reserve."""
+        part = self._part
+        return (
+            part is not None
+            and part.record_count > 0
+            and self._offset + record_size <= self._end
+            and self._gathering.fill + record_size <= self._message_fill_max
+        )
 
     def put(
         self,
-        *,
         lsn: int,
         section: int,
         kind: int,
@@ -169,11 +181,12 @@ class Tail:
             start, end = end, end + len(piece)
             data[start:end] = piece
         crc = crc32c(buffer.view[at + 4 : end], self._seed)
-        data[at : at + 4] = crc.to_bytes(4, "little")
-        if end < at + size:
-            data[end : at + size] = _PADDING[: at + size - end]
+        CRC.pack_into(data, at, crc)
+        stop = at + size
+        if end < stop:
+            data[end:stop] = _PADDING[: stop - end]
         place = self._generation << 32 | self._offset
-        buffer.fill = part.end = at + size
+        buffer.fill = part.end = stop
         self._offset += size
         part.record_count += 1
         return place

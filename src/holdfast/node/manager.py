@@ -23,7 +23,7 @@ from holdfast.destinations.records import (
     pack_marks,
     pack_ranges,
 )
-from holdfast.errors import refusal
+from holdfast.errors import JournalFull, refusal
 from holdfast.journal.format import Kind, Section
 from holdfast.journal.journal import Journal
 from holdfast.journal.space import Budget
@@ -49,6 +49,7 @@ class MessageManager:
         self._ids = ids
         self._links: dict[int, SessionLink] = {}
         self._awaiting: deque[tuple[int, Then]] = deque()
+        self._owed: deque[tuple[Section, Kind, bytes]] = deque()
         self._next_number = state.next_number
         self._next_session = 1
         self._making: dict[str, int] = {}
@@ -57,6 +58,20 @@ class MessageManager:
 
     def _append_control(self, kind: Kind, payload: bytes, section: Section = Section.NODE) -> int:
         return self.journal.append(section, kind, (payload,), budget=Budget.ACKNOWLEDGEMENTS)
+
+    def _append_soon(self, section: Section, kind: Kind, payload: bytes) -> None:
+        """Append what nobody waits for, now or as soon as there is room: it follows from what has happened."""
+        self._owed.append((section, kind, payload))
+        self._append_owed()
+
+    def _append_owed(self) -> None:
+        while self._owed:
+            section, kind, payload = self._owed[0]
+            try:
+                self.journal.append(section, kind, (payload,), budget=Budget.ACKNOWLEDGEMENTS)
+            except JournalFull:
+                return
+            self._owed.popleft()
 
     def _when_committed(self, lsn: int, then: Then) -> None:
         """In the order of the lsns, which is the order of the calls."""
@@ -71,6 +86,7 @@ class MessageManager:
         for link in self._links.values():
             if link.unconfirmed or link.unacknowledged:
                 link.confirm_up_to(commit_lsn)
+        self._append_owed()
         self.distributor.distribute()
 
     # -- sessions ----------------------------------------------------------------------------------------
@@ -200,12 +216,16 @@ class MessageManager:
     def _send_in_transaction(
         self, link: SessionLink, destination: int, transaction: int, first_sequence: int, batch: Batch
     ) -> None:
-        """The transaction is the unit here: it is run again as a whole or not at all, so nothing is recognised."""
+        """The transaction is the unit here: it is run again as a whole or not at all, so nothing is recognised.
+
+        Its sends need no sequence: 0. One that has a sequence uses it up.
+        """
         prefix = pack_transaction(TransactionKey(link.number, transaction))
         run = Run(link.number, first_sequence, len(batch))
         self._append_batch(Kind.TRANSACTION_BATCH, prefix + pack_batch_prefix(destination, (run,)), batch)
-        last_sequence = first_sequence + len(batch) - 1
-        link.appended[destination] = max(link.appended.get(destination, 0), last_sequence)
+        if first_sequence:
+            last_sequence = first_sequence + len(batch) - 1
+            link.appended[destination] = max(link.appended.get(destination, 0), last_sequence)
 
     def _append_batch(self, kind: Kind, prefix: bytes, batch: Batch) -> int:
         header, rest = stamp(batch, self._ids.origin, self._ids.take(len(batch)))
@@ -286,18 +306,16 @@ class MessageManager:
         self._return(distribution.subscription, distribution.remove(closed.consumer))
         subscription = distribution.subscription
         if not subscription.is_durable and not distribution.consumers:
-            self.end_subscription(subscription)
-
-    def end_subscription(self, subscription: Subscription) -> int:
-        self.distributor.forget(subscription.number)
-        payload = msgspec.msgpack.encode(SubscriptionEndRecord(subscription.number))
-        return self._append_control(Kind.SUBSCRIPTION_END, payload)
+            self.distributor.forget(subscription.number)
+            self._append_soon(Section.NODE, Kind.SUBSCRIPTION_END, _end_of(subscription))
 
     def unsubscribe(self, destination_name: str, subscription_name: str, then: Then) -> None:
         destination = self.destination(destination_name)
         for subscription in destination.subscriptions.values():
             if subscription.name == subscription_name and subscription_name:
-                self._when_committed(self.end_subscription(subscription), then)
+                lsn = self._append_control(Kind.SUBSCRIPTION_END, _end_of(subscription))
+                self.distributor.forget(subscription.number)
+                self._when_committed(lsn, then)
                 return
         raise refusal("subscription.unknown", f"{destination_name} has no subscription {subscription_name!r}")
 
@@ -343,13 +361,13 @@ class MessageManager:
 
     def _return(self, subscription: Subscription, ranges: Ranges) -> None:
         if ranges:
-            self._append_acknowledgement(Kind.RETURN, pack_ranges(subscription.number, ranges))
+            self._append_soon(Section.MESSAGES, Kind.RETURN, pack_ranges(subscription.number, ranges))
 
     def mark_delivered(self) -> None:
         """Now and then: let the journal know what was delivered, without waiting for it (decision 12)."""
         marks = self.distributor.delivered_marks()
-        if marks:
-            self._append_acknowledgement(Kind.DELIVERED, pack_marks(marks))
+        if marks and not self._owed:
+            self._append_soon(Section.MESSAGES, Kind.DELIVERED, pack_marks(marks))
 
     # -- transactions ------------------------------------------------------------------------------------
 
@@ -391,3 +409,7 @@ class MessageManager:
             record.kind in kinds and bytes(record.parts[0][: len(prefix)]) == prefix
             for record in self.journal.unapplied
         )
+
+
+def _end_of(subscription: Subscription) -> bytes:
+    return msgspec.msgpack.encode(SubscriptionEndRecord(subscription.number))

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.destinations.destination import Destination, DestinationKind, HeldBatch, Subscription
 from holdfast.destinations.records import (
+    BatchRecord,
     DestinationRecord,
     SubscriptionEndRecord,
     SubscriptionRecord,
@@ -136,11 +137,14 @@ class MessageState:
     def _apply_batch(self, record: Record) -> Sequence[int]:
         # The first part is all that matters here; the batch itself is not opened.
         sent = parse_batch(record.parts[0])
+        self._record_sequences(sent)
+        return self._make_visible(record.lsn, sent.destination, sent.row_count)
+
+    def _record_sequences(self, sent: BatchRecord) -> None:
         for run in sent.runs:
             session = self.sessions.get(run.session)
-            if session is not None:
+            if session is not None and run.first_sequence:
                 session.record(sent.destination, run.last_sequence)
-        return self._make_visible(record.lsn, sent.destination, sent.row_count)
 
     def _make_visible(self, lsn: int, destination_number: int, row_count: int) -> Sequence[int]:
         destination = self.destinations[destination_number]
@@ -213,10 +217,7 @@ class MessageState:
     def _apply_transaction_batch(self, record: Record) -> Sequence[int]:
         transaction, rest = self._transaction(record.parts[0])
         sent = parse_batch(rest)
-        for run in sent.runs:
-            session = self.sessions.get(run.session)
-            if session is not None:
-                session.record(sent.destination, run.last_sequence)
+        self._record_sequences(sent)
         transaction.batches.append(TransactionBatch(record.lsn, sent.destination, sent.row_count))
         return ()
 

@@ -8,8 +8,9 @@ The promises:
 - *nothing is invented*: what is received was sent, and as it was sent;
 - *nothing is doubled*: what a recipient's acknowledgement was confirmed for does not come again to it, and a
   message has one position;
-- *order*: a recipient first sees the messages of one destination in the order of their positions, and positions
-  follow the order in which one session sent.
+- *all or nothing*: of a transaction that was rolled back, nothing is ever received;
+- *order*: what is not marked as redelivered comes to a recipient in the order of its position, from one start of
+  the node to the next; and positions follow the order in which one session sent.
 
 A message whose outcome its sender never learned may be there or not, but only once.
 """
@@ -53,6 +54,7 @@ class History:
     def __init__(self) -> None:
         self.sent: dict[str, Sent] = {}
         self.confirmed: set[str] = set()
+        self.vanished: set[str] = set()
         self.violations: list[Violation] = []
         self._positions: dict[str, tuple[str, int]] = {}
         self._tokens: dict[tuple[str, int], str] = {}
@@ -67,15 +69,30 @@ class History:
     def confirm(self, token: str) -> None:
         self.confirmed.add(token)
 
-    def receive(self, token: str, *, recipient: str, destination: str, position: int, body: bytes) -> None:
+    def vanish(self, token: str) -> None:
+        """The sender was told that this message was rolled back."""
+        self.vanished.add(token)
+
+    def receive(
+        self,
+        token: str,
+        *,
+        recipient: str,
+        destination: str,
+        position: int,
+        body: bytes,
+        is_redelivered: bool = False,
+    ) -> None:
         sent = self.sent.get(token)
         if sent is None or sent.destination != destination:
             self._violated("nothing is invented", token, f"received by {recipient} from {destination}")
             return
+        if token in self.vanished:
+            self._violated("all or nothing", token, f"was rolled back, and {recipient} received it")
         if sent.body != body:
             self._violated("nothing is invented", token, f"{recipient} received another body than was sent")
         self._check_position(token, destination, position)
-        self._check_reception(token, recipient, destination, position)
+        self._check_reception(token, recipient, destination, position, is_redelivered=is_redelivered)
 
     def acknowledging(self, token: str, *, recipient: str) -> None:
         """The recipient asked for it; it does not know yet whether that was heard."""
@@ -84,6 +101,11 @@ class History:
     def acknowledged(self, token: str, *, recipient: str) -> None:
         """The recipient was told that its acknowledgement is durable."""
         self._of(recipient, self.sent[token].destination).acknowledged.add(token)
+
+    def restart(self) -> None:
+        """The node started anew: it presents again what is not acknowledged, from the oldest on."""
+        for seen in self._recipients.values():
+            seen.last_new_position = 0
 
     def forget_unconfirmed(self, token: str) -> None:
         """The system may have dropped this message; if it comes later, it may have another position."""
@@ -120,17 +142,19 @@ class History:
         if self._tokens.setdefault(place, token) != token:
             self._violated("nothing is doubled", token, f"shares {place} with {self._tokens[place]}")
 
-    def _check_reception(self, token: str, recipient: str, destination: str, position: int) -> None:
+    def _check_reception(
+        self, token: str, recipient: str, destination: str, position: int, *, is_redelivered: bool
+    ) -> None:
         seen = self._of(recipient, destination)
         if token in seen.acknowledged:
             self._violated(
                 "nothing is doubled", token, f"came again to {recipient} after its acknowledgement"
             )
-        if token not in seen.received:
+        if token not in seen.received and not is_redelivered:
             if position < seen.last_new_position:
                 self._violated("order", token, f"{recipient} saw {seen.last_new_position} before {position}")
             seen.last_new_position = max(seen.last_new_position, position)
-            seen.received.add(token)
+        seen.received.add(token)
 
     def _of(self, recipient: str, destination: str) -> _Recipient:
         return self._recipients.setdefault((recipient, destination), _Recipient())
