@@ -43,11 +43,11 @@ bench: $(READY) ## measure, as ratios in one run on this machine; figures go to 
 	$(BIN)/python -m bench
 
 simulate: $(READY) ## thousands of seeded runs of the real core on simulated disks: SEED=1 RUNS=3000
-	$(BIN)/holdfast simulate --seed $(SEED) --runs $(RUNS)
+	$(BIN)/holdfast simulate --world journal --seed $(SEED) --runs $(RUNS)
+	$(BIN)/holdfast simulate --world node --seed $(SEED) --runs $(RUNS)
 
 soak: $(READY) ## the long tests: hundreds of kills, many thousands of simulated runs
 	$(BIN)/python -m pytest -m soak --timeout 7200
-	$(BIN)/holdfast simulate --seed 1000000 --runs 30000
 
 up: $(READY) ## run Holdfast on this machine
 	$(BIN)/holdfast --help

@@ -26,19 +26,23 @@ SOURCE = "src/holdfast"
 VALUES = frozenset({"errors", "message", "journal"})
 CORE = frozenset({"destinations", "sessions", "delivery", "cluster"})
 INSIDE = VALUES | CORE | {"node"}
+PURE = INSIDE | {"wire"}  # the native protocol does no I/O either, but only its two ends speak it
 SHELLS = frozenset({"disk", "bus", "gateways", "keeper", "client"})
 FRONT_DOOR = frozenset({"holdfast", "aio"})  # `holdfast.connect` and `holdfast.aio.connect`
 
 ROOMS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "message": frozenset({"errors"}),
+    "wire": frozenset({"errors", "message"}),  # shared by both ends, so it knows neither
     "journal": frozenset({"errors", "message"}),
     **dict.fromkeys(CORE, VALUES | CORE),  # one way among themselves too: see `room_cycles`
     "node": VALUES | CORE,
-    **dict.fromkeys(SHELLS - {"client"}, INSIDE),
-    "client": frozenset({"errors", "message"}),  # a client is installed where there is no node
+    **dict.fromkeys(SHELLS - {"client", "gateways"}, INSIDE),
+    "gateways": INSIDE | {"wire"},
+    "client": frozenset({"errors", "message", "wire"}),  # a client is installed where there is no node
     **dict.fromkeys(FRONT_DOOR, frozenset({"errors", "message", "client"})),
-    "simulation": INSIDE,  # has its own disk, network and clock in place of the shells
+    # Has its own disk, network and clock in place of the shells; of the client it takes the part without I/O.
+    "simulation": PURE | {"client"},
     "pipeline": INSIDE | SHELLS | FRONT_DOOR,
     "console": INSIDE | SHELLS | FRONT_DOOR | {"pipeline"},
     "cli": INSIDE | SHELLS | FRONT_DOOR | {"simulation", "pipeline", "console"},
@@ -52,7 +56,7 @@ WORLD_MODULES = (
     | frozenset({"random", "secrets", "time", "uuid"})
 )
 FORBIDDEN_MODULES: dict[str, frozenset[str]] = {
-    **dict.fromkeys(INSIDE, WORLD_MODULES),
+    **dict.fromkeys(PURE, WORLD_MODULES),
     "simulation": frozenset({"asyncio", "os", "secrets", "socket", "threading", "time", "uuid"}),
 }
 WORLD_CALLS = frozenset({"open", "print", "input"})  # below the shells
@@ -175,7 +179,7 @@ def world_imports(path: str, source: str) -> Iterator[Finding]:
 
 
 def world_calls(path: str, source: str) -> Iterator[Finding]:
-    if (room := room_of(path)) not in INSIDE:
+    if (room := room_of(path)) not in PURE:
         return
     tree = ast.parse(source)
     names = bindings(tree)
@@ -402,6 +406,9 @@ BROKEN: list[tuple[Rule, str, str, str]] = [
     (wrong_imports, "client/a.py", "import holdfast.journal", "journal"),
     (wrong_imports, "client/a.py", "import holdfast.node", "node"),
     (wrong_imports, "gateways/a.py", "import holdfast.bus", "bus"),
+    (wrong_imports, "wire/a.py", "import holdfast.journal", "journal"),
+    (wrong_imports, "sessions/a.py", "from holdfast.wire import frames", "wire"),
+    (wrong_imports, "disk/a.py", "from holdfast.wire import frames", "wire"),
     (wrong_imports, "simulation/a.py", "import holdfast.disk", "disk"),
     (wrong_imports, "pipeline/a.py", "import holdfast.console", "console"),
     (wrong_imports, "console/a.py", "import holdfast.cli", "cli"),
@@ -409,9 +416,11 @@ BROKEN: list[tuple[Rule, str, str, str]] = [
     (world_imports, "node/a.py", "from os import path", "os"),
     (world_imports, "message/a.py", "def late():\n    import concurrent.futures", "concurrent"),
     (world_imports, "simulation/a.py", "import time", "time"),
+    (world_imports, "wire/a.py", "import socket", "socket"),
     (world_calls, "errors.py", "print(1)", "print"),
     (world_calls, "journal/a.py", "def read():\n    with open('x') as file: pass", "open"),
     (world_calls, "node/a.py", "input()", "input"),
+    (world_calls, "wire/a.py", "print(1)", "print"),
     (clocks, "journal/a.py", "import datetime\ndatetime.datetime.now()", "datetime.datetime.now"),
     (clocks, "journal/a.py", "from datetime import datetime as d\nclock = d.now", "datetime.datetime.now"),
     (clocks, "simulation/a.py", "from datetime import date\ndate.today()", "datetime.date.today"),
@@ -437,6 +446,9 @@ SOUND: list[tuple[Rule, str, str]] = [
         "import holdfast.simulation, holdfast.disk\nfrom holdfast import __version__",
     ),
     (wrong_imports, "delivery/a.py", "from holdfast.destinations import queue"),
+    (wrong_imports, "client/a.py", "from holdfast.wire import frames"),
+    (wrong_imports, "gateways/a.py", "from holdfast.wire import frames"),
+    (wrong_imports, "simulation/a.py", "from holdfast.client import engine"),
     (world_imports, "disk/a.py", "import os, time"),
     (world_imports, "journal/a.py", "from holdfast.journal import time\nfrom .os import x\nimport datetime"),
     (world_calls, "disk/a.py", "open('x')"),

@@ -172,11 +172,14 @@ def test_the_state_above_is_restored_from_the_checkpoint() -> None:
     assert state.found == b"the state above"
 
 
-def test_a_state_above_its_limit_is_refused_before_anything_is_written() -> None:
+def test_a_state_above_its_limit_gives_no_checkpoint_and_says_why_and_the_log_goes_on() -> None:
     storage = faulty()
-    shell = open_small(storage, state=Recorder(bytes(SMALL.state_bytes_max + 1)))
-    with pytest.raises(LimitExceeded, match="state_bytes_max"):
-        shell.journal.begin_checkpoint()
+    state = Recorder(bytes(SMALL.state_bytes_max + 1))
+    shell = open_small(storage, state=state)
+    assert shell.journal.begin_checkpoint() is None
+    assert "state_bytes_max" in shell.journal.checkpoint_problem
+    assert not shell.journal.wants_checkpoint()
+    assert shell.journal.failure is None
 
 
 # -- failures --------------------------------------------------------------------------------------------

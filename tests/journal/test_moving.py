@@ -8,8 +8,11 @@ import msgspec
 import pytest
 
 from holdfast.journal.boot import BootSection
+from holdfast.journal.config import JournalConfig
 from holdfast.journal.format import FLAG_HELD, FLAG_MOVED, Section, generation_of, origin_of
-from holdfast.journal.persistent_memory import boot_event
+from holdfast.journal.memory_storage import MemoryStorage
+from holdfast.journal.opening import Identity, open_journal, run_work
+from holdfast.journal.persistent_memory import Confirmations, PersistentMemory, boot_event
 from holdfast.journal.reader import Reader
 from holdfast.journal.space import Budget
 from holdfast.simulation.storage import FaultyStorage
@@ -257,3 +260,48 @@ def test_a_crash_at_every_step_of_moving_keeps_exactly_what_is_held() -> None:
         shell.journal.check_invariants()
         assert open_small(storage, TINY).held() == found, where
     assert moved > 10
+
+
+def test_a_segment_whose_last_group_is_still_being_written_is_not_moved() -> None:
+    config = JournalConfig(
+        segment_bytes=32 * 1024,
+        segments_max=60,
+        segments_ahead=3,
+        record_bytes_max=4 * 1024,
+        group_bytes_max=128 * 1024,
+        group_reserve_bytes=8 * 1024,
+        held_records_max=1000,
+        reserve_acknowledgements=16,
+        reserve_system_events=2,
+        state_bytes_max=1024,
+        checkpoint_interval_bytes=1 << 30,
+        boot_bytes=2 * 1024,
+    )
+    config = msgspec.structs.replace(config, segments_max=config.segments_at_start)
+    storage, confirmations = MemoryStorage(), Confirmations()
+    journal, _ = open_journal(storage, config, confirmations, identity=Identity(salt=7))
+    memory = PersistentMemory(journal, confirmations)
+
+    def record() -> int:
+        return memory.record((bytes(1024),), time_us=1)
+
+    def flush() -> None:
+        work = journal.begin_flush()
+        assert work is not None
+        run_work(storage, journal, work)
+
+    mostly_dead = [record() for _ in range(26)]
+    flush()
+    memory.confirm(mostly_dead)
+    flush()
+    record()
+    flush()
+    generation = journal.segments.active.generation
+    while journal.segments.active.generation == generation:
+        record()
+    under_way = journal.begin_flush()
+    assert under_way is not None
+    assert journal.needs_segments
+    assert journal.begin_move() is None
+    run_work(storage, journal, under_way)
+    assert journal.failure is None

@@ -102,6 +102,7 @@ class Journal:
         self.boot_sequence = 0
         self.checkpoint_number = 0
         self.failure: HoldfastError | None = None
+        self.checkpoint_problem = ""
         self._tail = Tail(config, salt=node_state.salt, run=node_state.run, epoch=epoch)
         # System events are held too; room for them is kept.
         self._held_messages_max = config.held_records_max - config.reserve_system_events
@@ -379,12 +380,22 @@ class Journal:
         return self.segments.waiting_for_checkpoint(before_generation=self._scan.generation) > 0
 
     def begin_checkpoint(self) -> CheckpointWrite | None:
-        """The state as of `commit_lsn`, to be written; None while one is being written."""
+        """The state as of `commit_lsn`, to be written.
+
+        None while one is being written, and if the state is too large for its slot: `checkpoint_problem` says so.
+        """
         if self._is_checkpointing or self.failure is not None:
             return None
         state = self.state.snapshot()
+        self._bytes_since_checkpoint = 0
         if len(state) > self.config.state_bytes_max:
-            raise LimitExceeded("state_bytes_max", value=len(state), maximum=self.config.state_bytes_max)
+            # Nothing is lost: the log is kept and read again at the next start. But no segment is freed either.
+            self.checkpoint_problem = (
+                f"the state takes {len(state):,} bytes, state_bytes_max allows {self.config.state_bytes_max:,}: no "
+                f"checkpoint can be taken, and no space is freed, until some of it is confirmed or the limit is raised"
+            )
+            return None
+        self.checkpoint_problem = ""
         checkpoint = Checkpoint(
             number=self.checkpoint_number + 1,
             lsn=self.commit_lsn,
@@ -400,7 +411,6 @@ class Journal:
             state=state,
         )
         self._is_checkpointing = True
-        self._bytes_since_checkpoint = 0
         return CheckpointWrite(checkpoint, salt=self.node_state.salt)
 
     def _committed_segments(self) -> Iterator[SegmentEntry]:

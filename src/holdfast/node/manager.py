@@ -194,11 +194,7 @@ class MessageManager:
         if transaction:
             self._send_in_transaction(link, destination, transaction, first_sequence, batch)
             return
-        expected = link.appended.get(destination, 0) + 1
-        if first_sequence > expected:
-            raise refusal(
-                "session.gap", f"sequence {first_sequence} came, {expected} was due: resend from {expected}"
-            )
+        expected = self._check_gap(link, destination, first_sequence)
         known = expected - first_sequence
         last_sequence = first_sequence + len(batch) - 1
         if known >= len(batch):
@@ -213,6 +209,13 @@ class MessageManager:
         link.appended[destination] = last_sequence
         link.unconfirmed.append((lsn, destination, last_sequence))
 
+    def _check_gap(self, link: SessionLink, destination: int, first_sequence: int) -> int:
+        """The sequence that is due. Raises `Refused` if what came is beyond it: something was lost on the way."""
+        expected = link.appended.get(destination, 0) + 1
+        if first_sequence > expected:
+            raise refusal("session.gap", f"sequence {first_sequence} came too early: resend from {expected}")
+        return expected
+
     def _send_in_transaction(
         self, link: SessionLink, destination: int, transaction: int, first_sequence: int, batch: Batch
     ) -> None:
@@ -220,6 +223,7 @@ class MessageManager:
 
         Its sends need no sequence: 0. One that has a sequence uses it up.
         """
+        self._check_gap(link, destination, first_sequence)
         prefix = pack_transaction(TransactionKey(link.number, transaction))
         run = Run(link.number, first_sequence, len(batch))
         self._append_batch(Kind.TRANSACTION_BATCH, prefix + pack_batch_prefix(destination, (run,)), batch)
