@@ -28,5 +28,5 @@ def test_a_failing_run_is_made_smaller_and_can_be_repeated(monkeypatch: pytest.M
     assert without
     assert run_seed(smallest.seed, without=without).broken == smallest.broken
     command = repeat_command(smallest, without)
-    assert command.startswith(f"holdfast simulate --seed {failed.seed} --runs 1 --without ")
+    assert command.startswith(f"holdfast simulate --world journal --seed {failed.seed} --runs 1 --without ")
     assert all(f"--without {fault.value}" in command for fault in Fault if fault in without)
