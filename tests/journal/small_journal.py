@@ -34,7 +34,7 @@ SMALL = JournalConfig(
 # Segments of a few records each: every workload rolls, reclaims and moves.
 TINY = JournalConfig(
     segment_bytes=4096 * 2,
-    segments_max=7,
+    segments_max=10,
     segments_ahead=1,
     record_bytes_max=1024,
     group_bytes_max=8 * 1024,

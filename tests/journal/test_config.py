@@ -33,7 +33,7 @@ def changed(**changes: int) -> JournalConfig:
         ({"segments_ahead": 0}, "segments_ahead"),
         ({"held_records_max": 0}, "held_records_max"),
         ({"boot_bytes": 2 * 1024 - 1}, "boot_bytes"),
-        ({"segments_max": 4}, "need 5"),
+        ({"segments_max": 5}, "need 6"),
         ({"reserve_acknowledgements": 10_000_000}, "segments_max is 12"),
     ],
 )
@@ -46,7 +46,7 @@ def test_a_limit_that_cannot_work_is_refused_with_its_name(changes: dict[str, in
     "changes",
     [
         {"segment_bytes": 64 * 1024 + 512},
-        {"segments_max": 5},
+        {"segments_max": 6},
         {"segments_ahead": 1},
         {"record_bytes_max": 27 * 1024},
     ],

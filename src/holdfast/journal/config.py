@@ -124,7 +124,10 @@ class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def acknowledgements_budget_bytes(self) -> int:
-        return self.reserve_acknowledgements * ACKNOWLEDGEMENT_BYTES
+        """Never less than two segments: the first may still hold messages, the second is then all confirmations,
+        dead after a checkpoint. So space returns however many there are, and in whatever order they come.
+        """
+        return max(self.reserve_acknowledgements * ACKNOWLEDGEMENT_BYTES, 2 * self.usable_bytes)
 
     @property
     def moves_budget_bytes(self) -> int:
@@ -152,13 +155,18 @@ class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return 1 + self.segments_ahead + self.reserve_segments
 
     @property
+    def held_records_index_max(self) -> int:
+        """Held records with those of a full boot section: no index, and no checkpoint, has more."""
+        return self.held_records_max + self.boot_bytes // BOOT_ENTRY_BYTES_MIN
+
+    @property
     def checkpoint_bytes(self) -> int:
         """One slot, for the largest state that the limits allow."""
         return (
             CHECKPOINT_HEADER_BYTES
             + self.segments_max * CHECKPOINT_SEGMENT_BYTES
             + 64
-            + (self.held_records_max + self.boot_bytes // BOOT_ENTRY_BYTES_MIN) * HELD_RECORD_BYTES
+            + self.held_records_index_max * HELD_RECORD_BYTES
             + self.state_bytes_max
         )
 

@@ -34,7 +34,6 @@ from holdfast.journal.format import (
     FLAG_MOVED,
     GROUP_HEADER_BYTES,
     LSN,
-    ORIGIN_LSN_BYTES,
     Kind,
     Record,
     Section,
@@ -134,6 +133,11 @@ class Journal:
         """What was appended and is not committed yet, oldest first."""
         return self._unapplied
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a group or a checkpoint is being written."""
+        return self._tail.is_writing or self._is_checkpointing
+
     def begin_epoch(self, epoch: int) -> None:
         """Stamp what is appended from now on. An epoch never goes back."""
         if epoch < self._tail.epoch:
@@ -151,6 +155,7 @@ class Journal:
     ) -> int:
         """Add a record to the group that is gathering. Its lsn: durable when `durable_lsn` has reached it.
 
+        `parts` are kept until the record is committed, and must not change until then.
         Raises `JournalFull` (nothing was recorded), `LimitExceeded`, `JournalFailed`.
         """
         return self._append(section, kind, parts, FLAG_HELD if is_held else 0, budget)
@@ -167,7 +172,12 @@ class Journal:
             self.space.free_bytes -= size
         else:
             cost = self._make_room(payload_bytes, size, flags, budget)
-        place = tail.put(lsn, section, kind, flags, parts, payload_bytes, size)
+        try:
+            place = tail.put(lsn, section, kind, flags, parts, payload_bytes, size)
+        except BaseException as error:
+            # The group has a header's room or a segment too many: what came after it would be unreadable.
+            self.failure = JournalFailed(f"a record was broken off while it was encoded: {error!r}")
+            raise
         self.next_lsn = lsn + 1
         self._bytes_since_checkpoint += cost
         if flags == FLAG_HELD:
@@ -201,12 +211,12 @@ class Journal:
     def _check_size(self, payload_bytes: int, flags: int, budget: Budget) -> None:
         maximum = self.config.record_bytes_max
         name = "record_bytes_max"
+        if flags & FLAG_MOVED:
+            return  # It was within the limit of its time.
         if budget is Budget.ACKNOWLEDGEMENTS:
             maximum, name = self.config.acknowledgement_record_bytes_max, "acknowledgement_record_bytes_max"
         elif budget is Budget.SYSTEM_EVENTS:
             maximum, name = self.config.system_event_bytes_max, "system_event_bytes_max"
-        elif flags & FLAG_MOVED:
-            maximum += ORIGIN_LSN_BYTES
         if payload_bytes > maximum:
             raise LimitExceeded(name, value=payload_bytes, maximum=maximum)
 
@@ -217,9 +227,10 @@ class Journal:
             raise JournalFull("memory", f"{self._tail.gathered_bytes} bytes wait to be written")
         if not self.space.admits(budget, cost):
             raise JournalFull("disk", f"{self.space.open_bytes} bytes are free outside the reserve")
-        if flags == FLAG_HELD and budget is Budget.MESSAGES:
+        if flags == FLAG_HELD:
             held = self.held.count + self._held_pending
-            if held >= self._held_messages_max:
+            is_message = budget is Budget.MESSAGES
+            if held >= (self._held_messages_max if is_message else self.config.held_records_index_max):
                 raise JournalFull("held records", f"{held} records are held")
 
     def _keep_bytes(self, budget: Budget) -> int:
@@ -264,17 +275,20 @@ class Journal:
             return None
         if self.attested_lsn >= self.durable_lsn:
             return None
-        return self.begin_marker()
+        # Its budget is that of acknowledgements, each of which pays for the marker that may follow it.
+        cost = min(self._tail.room_bytes, GROUP_HEADER_BYTES)
+        return self.begin_marker() if self.space.admits(Budget.ACKNOWLEDGEMENTS, cost) else None
 
     def begin_marker(self) -> Flush | None:
-        """A group without records. None if the segment, or the reserve, has no room for it."""
+        """A group without records. None if the segment has no room for it.
+
+        The first of a run is never refused for lack of space: it alone keeps what was cut behind it dead once the
+        next run has forgotten this one's `start_lsn`. The room of the active segment is free space, so it is there.
+        """
         cost = min(self._tail.room_bytes, GROUP_HEADER_BYTES)
-        # Its budget is that of acknowledgements, each of which pays for the marker that may follow it.
-        if self._tail.is_writing or not self.space.admits(Budget.ACKNOWLEDGEMENTS, cost):
+        if self._tail.is_writing or not self._tail.put_marker(next_lsn=self.next_lsn):
             return None
-        if not self._tail.put_marker(next_lsn=self.next_lsn):
-            return None
-        self.space.take(Budget.ACKNOWLEDGEMENTS, cost)
+        self.space.take_from_any(cost)
         return self.begin_flush()
 
     def finish(self, work: Work) -> None:
@@ -315,9 +329,16 @@ class Journal:
         """Everything up to here is durable on enough nodes: apply it."""
         if lsn > self.durable_lsn:
             raise UsageError(f"lsn {lsn} cannot be committed: only {self.durable_lsn} is durable here")
+        if self.failure is not None:
+            raise JournalFailed(f"the journal has stopped: {self.failure}")
         unapplied = self._unapplied
-        while unapplied and unapplied[0].lsn <= lsn:
-            self._apply(unapplied.popleft())
+        try:
+            while unapplied and unapplied[0].lsn <= lsn:
+                self._apply(unapplied.popleft())
+        except BaseException as error:
+            # Half applied: to go on would skip it, and a checkpoint would make that last.
+            self.failure = JournalFailed(f"record {lsn} or one before it could not be applied: {error!r}")
+            raise
         self.commit_lsn = max(self.commit_lsn, lsn)
         while self._boundaries and self._boundaries[0].lsn <= lsn:
             self._scan = self._boundaries.popleft()
@@ -331,12 +352,13 @@ class Journal:
         """All that was committed before the crash is applied: nothing may be held in a segment that is gone."""
         for segment in self.segments.take_missing():
             if segment.live_records:
-                raise JournalCorrupt(
+                self.failure = JournalCorrupt(
                     f"{segment.live_records} held records lie in a segment that is missing or damaged",
                     name=self._damaged_names or f"unknown, of generation {segment.generation}",
                     offset=0,
                     lsn=segment.base_lsn,
                 )
+                raise self.failure
 
     def _apply(self, record: Record) -> None:
         if record.flags & FLAG_MOVED:
@@ -514,6 +536,7 @@ class Journal:
         self._tail.epoch = max(self._tail.epoch, record.epoch)
         self._unapplied.append(record)
         self.next_lsn = record.lsn + 1
+        self._bytes_since_checkpoint += record_bytes(record.payload_bytes)
         if self._commits_when_durable:
             # As `commit_to`, but what needs the whole log (reclaim, missing segments) waits for `end_recovery`.
             self._apply(self._unapplied.popleft())

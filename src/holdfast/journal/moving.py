@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.errors import JournalCorrupt, JournalFull
+from holdfast.errors import JournalCorrupt, JournalFailed, JournalFull
 from holdfast.journal.config import moved_bytes
 from holdfast.journal.format import FLAG_HELD, Record, SegmentHeader, origin_of
 from holdfast.journal.scan import Lineage
@@ -54,7 +54,7 @@ class Moving:
         for record in self._live_records(segment, read):
             try:
                 self._last_lsn = self._journal.append_moved(record)
-            except JournalFull:
+            except (JournalFull, JournalFailed):
                 # The buffer is full; what was not moved now is moved when the segment's turn comes again.
                 break
         if self._last_lsn is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.errors import JournalMismatch, StorageFull, UsageError
+from holdfast.errors import JournalCorrupt, JournalMismatch, StorageFull, UsageError
 from holdfast.journal.boot import BOOT_NAME, BootSection
 from holdfast.journal.checkpoint import CHECKPOINT_NAMES, Checkpoint, slot_name
 from holdfast.journal.config import JournalConfig
@@ -25,7 +25,7 @@ from holdfast.journal.node_state import (
     write_node_state,
 )
 from holdfast.journal.recovery import LogEnd, Replay, newest_checkpoint
-from holdfast.journal.segments import segment_name
+from holdfast.journal.segments import is_segment, segment_name
 from holdfast.journal.storage import Storage
 from holdfast.journal.work import Allocation, Work
 
@@ -65,6 +65,11 @@ def prepare_journal(storage: Storage, config: JournalConfig, identity: Identity 
         storage.settle(NODE_STATE_NAME)
     state = read_node_state(storage)
     if state is None:
+        left = [n for n in storage.names() if is_segment(n) or n in (BOOT_NAME, *CHECKPOINT_NAMES)]
+        if left:
+            raise JournalCorrupt(
+                "the node's state is lost, its journal is there", name=NODE_STATE_NAME, offset=0, lsn=0
+            )
         if identity is None:
             raise UsageError("there is no journal here, and no identity was given to make one with")
         state = NodeState(
@@ -249,6 +254,8 @@ def run_work(storage: Storage, journal: Journal, work: Work) -> None:
 
 def close_journal(storage: Storage, journal: Journal) -> None:
     """Stop in good order: everything gathered becomes durable, a checkpoint is taken, the stop is noted (S6)."""
+    if journal.is_busy and journal.failure is None:
+        raise UsageError("work of the journal is still under way: wait for it, then close")
     flush = journal.begin_flush()
     if flush is not None:
         run_work(storage, journal, flush)

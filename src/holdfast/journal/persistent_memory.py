@@ -112,7 +112,7 @@ class PersistentMemory:
         """
         copied_sequence, lsn = self.journal.boot_sequence, self.journal.commit_lsn
         for record in self.journal.unapplied:
-            if record.kind == Kind.BOOT_EVENT:
+            if record.kind == Kind.BOOT_EVENT and not record.flags & FLAG_MOVED:
                 (copied_sequence,) = LSN.unpack_from(record.payload)
                 lsn = record.lsn
         for sequence, payload in boot.entries:

@@ -35,6 +35,7 @@ class Reader:
         self._pinned = [s for s in journal.segments if s.generation >= start.generation]
         for segment in self._pinned:
             segment.pins += 1
+        journal.segments.followers.append(self._pinned)
         self._reading = self._pinned[0]
         self._offset = SEGMENT_HEADER_BYTES
         self._group_lsn = self._reading.base_lsn
@@ -46,11 +47,6 @@ class Reader:
 
     def extend(self) -> int:
         """Allow reading up to what is committed now; unpin what was read. The last lsn allowed."""
-        newest = self._pinned[-1].generation
-        for segment in self._journal.segments:
-            if segment.generation > newest:
-                segment.pins += 1
-                self._pinned.append(segment)
         while self._pinned[0] is not self._reading:
             self._pinned.pop(0).pins -= 1
         self._journal.reclaim()
@@ -60,6 +56,8 @@ class Reader:
 
     def close(self) -> None:
         """Unpin everything. The reader cannot be used again."""
+        followers = self._journal.segments.followers
+        followers[:] = [pinned for pinned in followers if pinned is not self._pinned]
         for segment in self._pinned:
             segment.pins -= 1
         self._pinned = []
@@ -116,7 +114,7 @@ class Reader:
         group = walk.image.group_at(self._offset)
         if group is not None and group.group_bytes > len(walk.image.data):
             return group.group_bytes
-        following = [s for s in self._pinned if s.generation == walk.image.header.generation + 1]
+        following = [s for s in tuple(self._pinned) if s.generation == walk.image.header.generation + 1]
         if not following or following[0].base_lsn != self._group_lsn:
             raise JournalCorrupt(
                 "a committed record cannot be read",

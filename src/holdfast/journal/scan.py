@@ -89,7 +89,7 @@ class Catalogue(msgspec.Struct):
         catalogue = cls({}, [], [])
         for name in filter(is_segment, storage.names()):
             header = _read_header(storage, name, salt=salt, segment_bytes=segment_bytes)
-            if header is not None and header.generation >= settle_from:
+            if header is not None and (header.generation >= settle_from or header.generation == 0):
                 storage.settle(name)
                 header = _read_header(storage, name, salt=salt, segment_bytes=segment_bytes)
             if header is None or header.generation in catalogue.by_generation:

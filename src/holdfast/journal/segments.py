@@ -61,6 +61,8 @@ class Segments:
     def __init__(self) -> None:
         self._by_generation: dict[int, Segment] = {}
         self.checkpoint_generation = 0
+        # What each open reader has pinned. It must read on without a gap, so it pins a new segment at once.
+        self.followers: list[list[Segment]] = []
 
     def __len__(self) -> int:
         return len(self._by_generation)
@@ -71,6 +73,9 @@ class Segments:
     def add(self, segment: Segment) -> None:
         assert not self._by_generation or segment.generation > self.active.generation
         self._by_generation[segment.generation] = segment
+        for pinned in self.followers:
+            segment.pins += 1
+            pinned.append(segment)
 
     def get(self, generation: int) -> Segment | None:
         return self._by_generation.get(generation)
@@ -84,7 +89,7 @@ class Segments:
     def first_unbroken(self) -> Segment:
         """From this one on no segment is missing: older ones may have been reused between those still held."""
         generation = self.active.generation
-        while generation - 1 in self._by_generation:
+        while (before := self._by_generation.get(generation - 1)) is not None and before.name:
             generation -= 1
         return self._by_generation[generation]
 

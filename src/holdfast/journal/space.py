@@ -63,6 +63,16 @@ class Space:
             self.reserved_bytes -= missing
         self.free_bytes -= cost_bytes
 
+    def take_from_any(self, cost_bytes: int) -> None:
+        """Use `cost_bytes` of what is free, whoever it was kept for: for the marker that every start must write."""
+        missing = max(0, cost_bytes - self.open_bytes)
+        self.free_bytes -= cost_bytes
+        for budget in (Budget.ACKNOWLEDGEMENTS, Budget.MOVES, Budget.SYSTEM_EVENTS):
+            drawn = min(missing, self._left[budget])
+            self._left[budget] -= drawn
+            self.reserved_bytes -= drawn
+            missing -= drawn
+
     def give_back(self, returned_bytes: int) -> None:
         """Space has returned: the budgets are filled first, system events before all."""
         self.free_bytes += returned_bytes

@@ -61,6 +61,7 @@ class Life:
         self._scheduler = Scheduler(random)
         self._work: set[str] = set()
         self._aborted: list[Work] = []
+        self._is_ending = False
         self._reader: Reader | None = None
         self._boot_clear_lsn: int | None = None
         self.opened: Journal | None = None
@@ -142,14 +143,16 @@ class Life:
             self._model.absorb(self.journal)
 
     def _flush(self) -> None:
-        if "flush" not in self._work:
+        if "flush" not in self._work and not self._is_ending:
             self._start("flush", self.journal.begin_flush())
 
     def _attest(self) -> None:
-        if "flush" not in self._work:
+        if "flush" not in self._work and not self._is_ending:
             self._start("flush", self.journal.begin_attestation())
 
     def _maintain(self) -> None:
+        if self._is_ending:
+            return
         self.memory.watch(time_us=self._scheduler.now_us)
         self._model.absorb(self.journal)
         if self.journal.wants_checkpoint() or self._random.random() < 0.05:
@@ -184,6 +187,7 @@ class Life:
         """Run the work some time later, in one or two steps, and finish it later still."""
         if work is None:
             return
+        assert not self._is_ending, "nothing begins any more"
         self._work.add(name)
         if isinstance(work, Flush):
             self._later(lambda: self._step(work, lambda: work.write(self._storage)))
@@ -223,6 +227,9 @@ class Life:
 
     def close(self) -> None:
         """Wait for work in progress, then close."""
+        self._is_ending = True
+        while self._work:
+            self._scheduler.run(self._scheduler.now_us + DISK_DELAY_US_MAX)
         self._scheduler.clear()
         close_journal(self._storage, self.journal)
         self._model.absorb(self.journal)
