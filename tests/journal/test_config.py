@@ -126,6 +126,12 @@ def test_each_budget_is_good_for_what_it_promises(config: JournalConfig) -> None
 
 
 @given(configs)
+def test_the_budget_of_acknowledgements_always_fills_one_segment_of_its_own(config: JournalConfig) -> None:
+    """The first segment may be shared with messages; the next is all confirmations, and so it can be freed."""
+    assert config.acknowledgements_budget_bytes >= 2 * config.usable_bytes
+
+
+@given(configs)
 def test_the_moves_budget_holds_a_quarter_of_a_segment_of_the_smallest_records(config: JournalConfig) -> None:
     live_records = config.segment_bytes * MOVE_LIVE_PERCENT_MAX // 100 // record_bytes(0)
     assert config.moves_budget_bytes >= live_records * record_bytes(ORIGIN_LSN_BYTES) + GROUP_HEADER_BYTES

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import struct
+from typing import Any
+
+import msgspec
 import pytest
 
 from holdfast.errors import (
@@ -254,6 +258,53 @@ def test_work_that_ends_after_a_failure_confirms_nothing_more() -> None:
     check_refuses_everything(shell)
 
 
+@pytest.mark.parametrize(
+    ("epoch", "kind", "parts"),
+    [
+        pytest.param(0, Kind.MESSAGE, ("text",), id="parts that are no bytes"),
+        pytest.param(0, 256, (b"x",), id="a kind too large for its field"),
+        pytest.param(2**32, Kind.MESSAGE, (b"x",), id="an epoch too large for its field"),
+    ],
+)
+def test_a_record_that_is_broken_off_while_it_is_encoded_stops_the_journal(
+    epoch: int, kind: int, parts: tuple[Any, ...]
+) -> None:
+    storage = faulty()
+    shell = open_small(storage)
+    kept = shell.record(b"one")
+    shell.flush()
+    shell.journal.begin_epoch(epoch)
+    with pytest.raises((TypeError, struct.error)):
+        shell.journal.append(Section.MESSAGES, kind, parts, is_held=True)
+    check_refuses_everything(shell)
+    assert shell.journal.durable_lsn == kept
+    storage.power_loss()
+    assert open_small(storage).held() == {kept: b"one"}
+
+
+def test_a_record_that_cannot_be_applied_stops_the_journal_and_is_applied_by_the_next_start() -> None:
+    class OutOfMemory(Recorder):
+        def apply(self, record: Record) -> list[int]:
+            if record.lsn == 2:
+                raise MemoryError
+            return super().apply(record)
+
+    storage = faulty()
+    shell = open_small(storage, state=OutOfMemory())
+    for number in range(3):
+        shell.record(payload_for(number))
+    with pytest.raises(MemoryError):
+        shell.flush()
+    assert isinstance(shell.journal.failure, JournalFailed)
+    check_refuses_everything(shell)
+    with pytest.raises(JournalFailed):
+        shell.journal.commit_to(shell.journal.durable_lsn)
+    shell.close()
+    state = Recorder()
+    assert list(open_small(storage, state=state).held()) == [1, 2, 3]
+    assert state.applied == [1, 2, 3]
+
+
 def test_a_failed_allocation_stops_only_the_allocating() -> None:
     storage = faulty()
     shell = open_small(storage)
@@ -343,6 +394,31 @@ def test_held_records_at_their_limit_refuse_messages_but_not_system_events() -> 
     shell.confirm(*range(1, 4))
     shell.flush()
     assert shell.journal.admits(1)
+
+
+def fill_with_system_events(shell: Shell) -> None:
+    """Record small events, and flush each. Raises `JournalFull`."""
+    while True:
+        shell.journal.append(
+            Section.MESSAGES, Kind.SYSTEM_EVENT, (b"event",), is_held=True, budget=Budget.SYSTEM_EVENTS
+        )
+        shell.flush()
+
+
+def test_system_events_never_fill_the_index_beyond_what_a_checkpoint_holds() -> None:
+    config = msgspec.structs.replace(SMALL, held_records_max=200, state_bytes_max=0)
+    storage = faulty()
+    shell = open_small(storage, config)
+    with pytest.raises(JournalFull) as caught:
+        fill_with_system_events(shell)
+    held = shell.held()
+    shell.checkpoint()
+    shell.close()
+    assert caught.value.reason == "held records"
+    assert len(held) >= config.held_records_max
+    reopened = open_small(storage, config)
+    assert reopened.report.replayed_records == 0
+    assert reopened.held() == held
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 4096])

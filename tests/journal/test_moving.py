@@ -7,6 +7,7 @@ from random import Random
 import msgspec
 import pytest
 
+from holdfast.errors import StorageFailed
 from holdfast.journal.boot import BootSection
 from holdfast.journal.config import JournalConfig
 from holdfast.journal.format import FLAG_HELD, FLAG_MOVED, Section, generation_of, origin_of
@@ -215,6 +216,77 @@ def test_a_boot_event_is_read_as_it_was_recorded_wherever_it_was_moved() -> None
     push_forward(shell, lsn)
     record = shell.records_by_place()[place(shell, lsn)]
     assert bytes(boot_event(record)) == b"the disk is slow"
+
+
+@pytest.mark.spec("E5")
+def test_a_moved_boot_event_that_is_not_committed_yet_does_not_hide_the_next_ones() -> None:
+    storage = faulty()
+    shell = open_small(storage, commits_when_durable=False)
+    for _ in range(5):
+        shell.record(b"its lsn is above every number in the boot section")
+    boot = BootSection(storage, salt=IDENTITY.salt)
+    boot.record(b"boot 1")
+    lsn = shell.memory.take_over_boot_events(boot)
+    assert lsn is not None
+    shell.flush()
+    shell.journal.commit_to(lsn)
+    boot.clear()
+    shell.journal.append_moved(shell.records_by_place()[place(shell, lsn)])
+    shell.flush()
+    storage.kill()
+    boot = BootSection(storage, salt=IDENTITY.salt)
+    boot.record(b"boot 2")
+    boot.record(b"boot 3")
+    shell = open_small(storage, commits_when_durable=False)
+    shell.memory.take_over_boot_events(boot)
+    shell.flush()
+    shell.journal.commit_to(shell.journal.durable_lsn)
+    events = [payload[8:] for section, _, payload in shell.replayed() if section is Section.BOOT]
+    assert events == [b"boot 1", b"boot 2", b"boot 3"]
+
+
+def test_a_record_above_a_limit_that_was_lowered_since_is_still_moved() -> None:
+    high = msgspec.structs.replace(
+        TINY,
+        record_bytes_max=2048,
+        group_bytes_max=16 * 1024,
+        group_reserve_bytes=2304,
+        reserve_system_events=1,
+    )
+    storage = faulty()
+    shell = open_small(storage, high)
+    large = shell.record(payload_for(0, 1900))
+    shell.flush()
+    generation = generation_of(place(shell, large))
+    while shell.journal.segments.active.generation == generation:
+        lsn = shell.record(payload_for(1, 800))
+        shell.flush()
+        shell.confirm(lsn)
+        shell.flush()
+    shell.close()
+    shell = open_small(storage, msgspec.structs.replace(high, record_bytes_max=1024))
+    fill_disk(shell, size=900)
+    assert generation_of(place(shell, large)) > generation
+    assert shell.held()[large] == payload_for(0, 1900)
+    assert shell.journal.segments.get(generation) is None
+    shell.journal.check_invariants()
+
+
+def test_a_segment_that_was_read_for_a_move_while_the_journal_failed_moves_nothing() -> None:
+    storage = faulty()
+    shell, held = with_stragglers(storage)
+    work = shell.journal.begin_move()
+    assert work is not None
+    work.run(storage)
+    first = next(iter(held))
+    shell.confirm(first)
+    storage.fail_sync()
+    shell.flush()
+    next_lsn = shell.journal.next_lsn
+    shell.journal.finish(work)
+    assert isinstance(shell.journal.failure, StorageFailed), "the first failure is the one that is told"
+    assert shell.journal.next_lsn == next_lsn
+    assert held.keys() - open_small(storage).held().keys() <= {first}, "only its confirmation is in doubt"
 
 
 # -- a crash at every step of a move ---------------------------------------------------------------------

@@ -8,17 +8,27 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from holdfast.errors import JournalMismatch, StorageFailed, StorageFull, UsageError
+from holdfast.errors import (
+    JournalCorrupt,
+    JournalFull,
+    JournalMismatch,
+    StorageFailed,
+    StorageFull,
+    UsageError,
+)
 from holdfast.journal.boot import BOOT_NAME
 from holdfast.journal.checkpoint import CHECKPOINT_NAMES
+from holdfast.journal.format import GROUP_HEADER_BYTES, Kind, Section
 from holdfast.journal.memory_storage import MemoryStorage
-from holdfast.journal.node_state import NODE_STATE_NAME, Stop
-from holdfast.journal.opening import open_journal, truncate_journal
+from holdfast.journal.node_state import NODE_STATE_NAME, Stop, read_node_state
+from holdfast.journal.opening import Identity, open_journal, truncate_journal
 from holdfast.journal.persistent_memory import Confirmations
 from holdfast.journal.reader import Reader
 from holdfast.journal.segments import segment_name
+from holdfast.journal.space import Budget
 from holdfast.simulation.storage import FaultyStorage, SimulatedCrash
 from tests.journal.small_journal import (
+    IDENTITY,
     SMALL,
     TINY,
     Ledger,
@@ -39,6 +49,21 @@ ALL_FILES = sorted(
 
 def create(storage: FaultyStorage, ledger: Ledger) -> None:
     ledger.journal = open_small(storage).journal
+
+
+def read_stop(storage: FaultyStorage) -> Stop:
+    """How the last run ended, as the disk says."""
+    state = read_node_state(storage)
+    assert state is not None
+    return state.stop
+
+
+def append_event(shell: Shell, payload: bytes) -> int:
+    lsn = shell.journal.append(
+        Section.MESSAGES, Kind.SYSTEM_EVENT, (payload,), is_held=True, budget=Budget.SYSTEM_EVENTS
+    )
+    shell.flush()
+    return lsn
 
 
 def with_records(count: int, *, commits_when_durable: bool = True) -> tuple[FaultyStorage, Shell]:
@@ -128,6 +153,20 @@ def test_limits_other_than_the_segment_size_may_be_raised_later() -> None:
     reopened.flush()
     reopened.checkpoint()
     assert open_small(storage, larger).journal.held.count == 3503
+
+
+@pytest.mark.parametrize("lost_too", [(), CHECKPOINT_NAMES, (*CHECKPOINT_NAMES, BOOT_NAME)])
+def test_a_journal_that_lost_its_node_state_is_refused_and_not_begun_anew(lost_too: tuple[str, ...]) -> None:
+    storage, shell = with_records(3)
+    shell.close()
+    for name in (NODE_STATE_NAME, *lost_too):
+        storage.lose_file(name)
+    before = storage.digest()
+    another = Identity(salt=IDENTITY.salt + 1, site=IDENTITY.site, node=IDENTITY.node)
+    with pytest.raises(JournalCorrupt, match="the node's state is lost") as caught:
+        open_journal(storage, SMALL, Confirmations(), identity=another)
+    assert caught.value.name == NODE_STATE_NAME
+    assert storage.digest() == before
 
 
 # -- the start counter -----------------------------------------------------------------------------------
@@ -259,7 +298,79 @@ def test_a_journal_that_failed_does_not_say_that_it_stopped_in_good_order() -> N
     assert open_small(storage).report.stop is Stop.CUT_OFF
 
 
+def test_a_journal_is_not_closed_while_a_group_is_being_written() -> None:
+    storage, shell = with_records(3)
+    shell.record(b"being written")
+    flush = shell.journal.begin_flush()
+    assert flush is not None
+    flush.write(storage)
+    shell.record(b"gathered")
+    with pytest.raises(UsageError, match="under way"):
+        shell.close()
+    assert read_stop(storage) is Stop.CUT_OFF
+    flush.sync(storage)
+    shell.journal.finish(flush)
+    shell.close()
+    reopened = open_small(storage)
+    assert reopened.report.stop is Stop.ORDERLY
+    assert list(reopened.held().values())[3:] == [b"being written", b"gathered"]
+
+
+def test_a_journal_is_not_closed_while_a_checkpoint_is_being_written() -> None:
+    storage, shell = with_records(3)
+    checkpoint = shell.journal.begin_checkpoint()
+    lsn = shell.record(b"after the checkpoint")
+    shell.flush()
+    with pytest.raises(UsageError, match="under way"):
+        shell.close()
+    assert read_stop(storage) is Stop.CUT_OFF
+    shell.run(checkpoint)
+    shell.close()
+    reopened = open_small(storage)
+    assert reopened.report.stop is Stop.ORDERLY
+    assert reopened.report.checkpoint_lsn == lsn, "damage to the last group would be taken for a torn tail"
+
+
 # -- cutting ---------------------------------------------------------------------------------------------
+
+
+def append_until_full(shell: Shell, payload: bytes, budget: Budget) -> None:
+    """Make it durable each time; none of it is committed."""
+    with suppress(JournalFull):
+        while True:
+            shell.journal.append(
+                Section.MESSAGES,
+                Kind.MESSAGE,
+                (payload,),
+                is_held=budget is not Budget.ACKNOWLEDGEMENTS,
+                budget=budget,
+            )
+            shell.flush()
+            shell.run(shell.journal.begin_allocation())
+
+
+def test_what_was_truncated_stays_gone_when_nothing_is_left_for_the_first_marker() -> None:
+    storage = faulty()
+    shell = open_small(storage, TINY, commits_when_durable=False)
+    append_until_full(shell, payload_for(1, 200), Budget.MESSAGES)
+    append_until_full(shell, bytes(16), Budget.ACKNOWLEDGEMENTS)
+    assert not shell.journal.space.admits(Budget.ACKNOWLEDGEMENTS, GROUP_HEADER_BYTES)
+    while shell.journal._tail.room_bytes > 800:
+        append_event(shell, payload_for(2, 400))
+    cut_lsn = append_event(shell, b"cut")
+    storage.kill()
+    truncate_journal(storage, after_lsn=cut_lsn - 1)
+    shell = open_small(storage, TINY, commits_when_durable=False)
+    generation = shell.journal.segments.active.generation
+    assert append_event(shell, payload_for(3, 1000)) == cut_lsn
+    assert shell.journal.segments.active.generation > generation, "nothing is written over what was cut"
+    shell.journal.commit_to(cut_lsn)
+    for start in range(3):
+        storage.power_loss()
+        shell = open_small(storage, TINY, commits_when_durable=False)
+        found = {record.lsn: bytes(record.payload) for record in shell.journal.unapplied}
+        assert found[cut_lsn] == payload_for(3, 1000), start
+        append_event(shell, b"in another run")
 
 
 @pytest.mark.parametrize("after_lsn", range(11))

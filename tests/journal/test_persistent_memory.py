@@ -256,6 +256,28 @@ def test_each_acknowledgement_of_the_reserve_fits_alone_in_its_group() -> None:
     shell.journal.check_invariants()
 
 
+@pytest.mark.spec("E4")
+def test_a_full_disk_is_emptied_by_single_confirmations_in_any_order() -> None:
+    config = msgspec.structs.replace(
+        SMALL, reserve_acknowledgements=300, segments_max=24, held_records_max=8000
+    )
+    shell = open_small(faulty(), config)
+    lsns = fill_disk(shell, size=300)
+    stride = 101  # Every segment keeps something until nearly the end: none is freed by its messages alone.
+    for number, lsn in enumerate(lsn for first in range(stride) for lsn in lsns[first::stride]):
+        try:
+            shell.confirm(lsn)
+        except JournalFull as error:
+            raise AssertionError(f"confirmation {number} of {len(lsns)} did not fit") from error
+        shell.flush()
+        if number % 10 == 9:
+            shell.keep_house()
+    shell.keep_house()
+    assert not set(lsns) & set(shell.held())
+    assert shell.journal.space.is_reserve_whole
+    assert shell.journal.admits(config.record_bytes_max)
+
+
 # -- E5: events of a node that still boots ---------------------------------------------------------------
 
 

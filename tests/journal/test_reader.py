@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import msgspec
 import pytest
 
 from holdfast.errors import JournalCorrupt, JournalFull, NotHeld
@@ -11,9 +12,11 @@ from holdfast.journal import reader as reader_module
 from holdfast.journal.format import Kind, Record
 from holdfast.journal.opening import truncate_journal
 from holdfast.journal.reader import Reader
+from holdfast.journal.segments import segment_name
 from holdfast.simulation.storage import FaultyStorage, SimulatedCrash
 from tests.journal.small_journal import (
     TIME_US,
+    TINY,
     Shell,
     faulty,
     fill_disk,
@@ -142,6 +145,62 @@ def test_a_segment_between_held_ones_that_was_reused_breaks_the_log() -> None:
     assert shell.journal.segments.get(1) is not None
     first_lsn = shell.journal.segments.first_unbroken.base_lsn
     assert lsns_of(read_all(Reader(shell.journal, from_lsn=first_lsn), storage))[0] == first_lsn
+
+
+def test_a_segment_that_was_reused_before_a_restart_is_no_part_of_the_unbroken_log() -> None:
+    config = msgspec.structs.replace(TINY, segments_max=12)
+    storage = faulty()
+    shell = open_small(storage, config, commits_when_durable=False)
+
+    def commit() -> None:
+        shell.flush()
+        shell.journal.commit_to(shell.journal.durable_lsn)
+        shell.run(shell.journal.begin_allocation())
+
+    lsns: list[int] = []
+    while shell.journal.segments.active.generation < 3:
+        lsns.append(shell.record(payload_for(1, 900)))
+        commit()
+    shell.checkpoint()
+    base_lsn = shell.journal.segments.active.base_lsn
+    shell.confirm(*(lsn for lsn in lsns if lsn < base_lsn))
+    commit()
+    files = {segment_name(0), segment_name(1)}
+    while not files <= {segment.name for segment in shell.journal.segments}:
+        lsn = shell.record(payload_for(2, 900))
+        commit()
+        shell.confirm(lsn)
+        commit()
+    storage.kill()
+    shell = open_small(storage, config, commits_when_durable=False)
+    assert shell.journal.segments.first_unbroken.base_lsn == base_lsn
+    with pytest.raises(NotHeld):
+        Reader(shell.journal, from_lsn=1)
+    reader = Reader(shell.journal, from_lsn=base_lsn)
+    shell.journal.commit_to(shell.journal.durable_lsn)
+    reader.extend()
+    assert lsns_of(read_all(reader, storage)) == list(range(base_lsn, shell.journal.durable_lsn + 1))
+
+
+def test_a_reader_that_lags_finds_segments_that_were_entered_and_emptied_meanwhile() -> None:
+    storage = faulty()
+    shell = open_small(storage, msgspec.structs.replace(TINY, segments_max=12))
+    shell.record(b"one")
+    shell.flush()
+    reader = Reader(shell.journal, from_lsn=1)
+    while shell.journal.segments.active.generation < 4:
+        lsn = shell.record(payload_for(1, 900))
+        shell.flush()
+        shell.confirm(lsn)
+        shell.flush()
+        shell.run(shell.journal.begin_allocation())
+    shell.checkpoint()
+    reader.extend()
+    assert lsns_of(read_all(reader, storage)) == list(range(1, shell.journal.commit_lsn + 1))
+    reader.close()
+    shell.checkpoint()
+    assert len(shell.journal.segments) < 4, "what was pinned is free again"
+    shell.journal.check_invariants()
 
 
 def test_pinned_segments_are_not_reused_until_they_are_read_or_the_reader_closed() -> None:

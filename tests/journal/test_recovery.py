@@ -6,12 +6,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
+import msgspec
 import pytest
 
-from holdfast.errors import JournalCorrupt, JournalMismatch
+from holdfast.errors import JournalCorrupt, JournalFailed, JournalMismatch
 from holdfast.journal.boot import BOOT_NAME
 from holdfast.journal.format import SEGMENT_HEADER_BYTES, generation_of
-from holdfast.journal.node_state import NODE_STATE_NAME
+from holdfast.journal.node_state import NODE_STATE_NAME, Stop
 from holdfast.journal.segments import segment_name
 from holdfast.journal.work import Flush
 from holdfast.simulation.storage import FaultyStorage, SimulatedCrash
@@ -154,6 +155,28 @@ def test_held_records_in_a_damaged_segment_behind_the_checkpoint_are_missed() ->
     check_refused(storage, "held records lie in a segment that is missing")
 
 
+def test_held_records_that_are_missed_when_the_log_is_committed_stop_the_journal_for_good() -> None:
+    storage = faulty()
+    shell = open_small(storage, TINY, commits_when_durable=False)
+    while shell.journal.segments.active.generation < 3:
+        shell.record(payload_for(1, 900))
+        shell.flush()
+    shell.journal.commit_to(shell.journal.durable_lsn)
+    shell.close()
+    storage.flip_bit_at(segment_name(0), 20, 1)
+    for _ in range(2):
+        reopened = open_small(storage, TINY, commits_when_durable=False)
+        with pytest.raises(JournalCorrupt, match="held records lie in a segment that is missing"):
+            reopened.journal.commit_to(reopened.journal.durable_lsn)
+        assert isinstance(reopened.journal.failure, JournalCorrupt)
+        with pytest.raises(JournalFailed):
+            reopened.record(b"new")
+        with pytest.raises(JournalFailed):
+            reopened.journal.commit_to(reopened.journal.durable_lsn)
+        reopened.close()
+    assert open_small(storage, TINY, commits_when_durable=False).report.stop is Stop.CUT_OFF
+
+
 def test_a_free_segment_with_a_damaged_header_is_reported_and_used_again() -> None:
     storage, _ = with_records(5)
     storage.flip_bit_at(segment_name(3), 20, 1)
@@ -226,6 +249,26 @@ def test_what_a_confirmation_after_the_checkpoint_freed_is_free_after_recovery_t
     reopened.journal.check_invariants()
     assert reopened.journal.pool.free_count == SMALL.segments_at_start - 1
     assert reopened.journal.space.free_bytes == shell.journal.space.free_bytes - 40
+
+
+def test_what_is_replayed_stays_bounded_when_no_run_lives_long_enough_for_a_checkpoint_of_its_own() -> None:
+    config = msgspec.structs.replace(SMALL, segments_max=40, held_records_max=20_000)
+    records_per_run = 100
+    assert records_per_run * 1000 < config.checkpoint_interval_bytes
+    storage = faulty()
+    replayed = []
+    for _ in range(6):
+        shell = open_small(storage, config)
+        replayed.append(shell.report.replayed_records)
+        for number in range(records_per_run):
+            shell.record(payload_for(number, 1000))
+            shell.flush()
+            shell.run(shell.journal.begin_allocation())
+            if shell.journal.wants_checkpoint():
+                shell.checkpoint()
+        storage.kill()
+    assert max(replayed) * 1000 < 2 * config.checkpoint_interval_bytes
+    assert shell.journal.held.count == 6 * records_per_run
 
 
 # -- a crash at every step -------------------------------------------------------------------------------
