@@ -49,8 +49,8 @@ simulate: $(READY) ## thousands of seeded runs of the real core on simulated dis
 soak: $(READY) ## the long tests: hundreds of kills, many thousands of simulated runs
 	$(BIN)/python -m pytest -m soak --timeout 7200
 
-up: $(READY) ## run Holdfast on this machine
-	$(BIN)/holdfast --help
+up: $(READY) ## run Holdfast on this machine: a server on 127.0.0.1:7250, its data in holdfast-data/
+	$(BIN)/holdfast up
 
 lock: ## resolve requirements.lock anew (needs uv)
 	uv pip compile --quiet pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \

@@ -45,7 +45,8 @@ ROOMS: dict[str, frozenset[str]] = {
     "simulation": PURE | {"client"},
     "pipeline": INSIDE | SHELLS | FRONT_DOOR,
     "console": INSIDE | SHELLS | FRONT_DOOR | {"pipeline"},
-    "cli": INSIDE | SHELLS | FRONT_DOOR | {"simulation", "pipeline", "console"},
+    "server": PURE | SHELLS | FRONT_DOOR | {"pipeline", "console"},  # puts the parts of a node together
+    "cli": INSIDE | SHELLS | FRONT_DOOR | {"simulation", "pipeline", "console", "server"},
     "__main__": frozenset({"cli"}),
 }
 

@@ -7,31 +7,37 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.crash.test_killed_server import Servers
+
 README = Path(__file__).parent.parent / "README.md"
+PLACE = "holdfast://127.0.0.1:7250/"
+COMMAND = Path(sys.executable).parent / "holdfast"
 
 
-def snippet() -> str:
-    found = re.search(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert found is not None
-    return found.group(1)
-
-
-def run_in(directory: Path) -> str:
+def run(servers: Servers, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", snippet()],
-        cwd=directory,
+        arguments,
+        env={"HOLDFAST_URL": servers.url},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_the_example_holds_what_nobody_confirmed_over_a_restart(tmp_path: Path) -> None:
-    assert run_in(tmp_path) == "held: [1]\n"
-    assert run_in(tmp_path) == "held: [1, 2]\n"
-    verify = Path(sys.executable).parent / "holdfast"
-    done = subprocess.run([verify, "journal", "verify"], cwd=tmp_path, timeout=120, check=False)
-    assert done.returncode == 0
+def test_the_coffee_survives_the_death_of_the_server_and_the_example_runs(tmp_path: Path) -> None:
+    text = README.read_text()
+    found = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    assert '.venv/bin/holdfast send orders "one coffee"' in text
+    servers = Servers(tmp_path)
+    servers.start()
+    assert run(servers, str(COMMAND), "send", "orders", "one coffee") == "confirmed: 1 message in orders\n"
+    servers.kill()
+    servers.start()
+    assert run(servers, str(COMMAND), "receive", "orders") == "one coffee\n"
+    example = found.group(1).replace(PLACE, servers.url)
+    assert run(servers, sys.executable, "-c", example) == "two coffees\n"
+    servers.stop()

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rich.console import Console
+
 from bench.__main__ import main, run_bench
 from bench.report import Goal
 from bench.scale import Scale
-from rich.console import Console
-
 from holdfast.journal.config import JournalConfig
 
 SMALL_JOURNAL = JournalConfig(

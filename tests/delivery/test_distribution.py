@@ -99,3 +99,22 @@ def test_what_lay_below_the_mark_at_the_start_counts_as_delivered_once() -> None
     first = distribution.next_delivery()
     assert first is not None
     assert (first.first, first.last, first.redeliveries) == (1, 2, 1)
+
+
+def test_what_a_consumer_had_besides_comes_again_in_its_order() -> None:
+    distribution = made(1, 1, 1, 1, 1)
+    consumer = Consumer("a", credit=4)
+    distribution.add(consumer)
+    send_all(distribution)
+    distribution.acknowledged([(2, 2)])
+    distribution.subscription.acknowledge(2, 2)
+    taken = distribution.take_back(consumer, [(3, 3)])
+    assert taken == [(3, 3)]
+    distribution.subscription.count_return(3, 3)
+    distribution.give_again(taken)
+    consumer.credit = 9
+    sent = []
+    while (delivery := distribution.next_delivery()) is not None:
+        distribution.sent(delivery)
+        sent.append((delivery.first, delivery.last, delivery.redeliveries))
+    assert sent == [(1, 1, 0), (3, 3, 1), (4, 4, 0), (5, 5, 0)]

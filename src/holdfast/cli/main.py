@@ -5,7 +5,9 @@ from __future__ import annotations
 import typer
 
 from holdfast.cli import journal
+from holdfast.cli.messages import browse, destinations, receive, send, status
 from holdfast.cli.output import Commands
+from holdfast.cli.server import serve, up
 from holdfast.cli.simulate import simulate
 
 app = typer.Typer(
@@ -22,6 +24,13 @@ def _root() -> None:
     """A message system that never loses a confirmed message."""
 
 
+app.command()(up)
+app.command()(serve)
+app.command()(send)
+app.command()(receive)
+app.command()(browse)
+app.command()(status)
+app.command()(destinations)
 app.command()(simulate)
 app.add_typer(journal.app, name="journal")
 

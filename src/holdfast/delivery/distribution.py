@@ -27,12 +27,14 @@ SLICE_ROWS_MAX = 1024
 class Consumer:
     """Somebody who receives. `key` means something to its owner only."""
 
-    __slots__ = ("credit", "generation", "in_flight", "key")
+    __slots__ = ("credit", "generation", "in_flight", "is_held", "key")
 
     def __init__(self, key: object, *, credit: int) -> None:
         self.key = key
         self.credit = credit
         self.generation = 0
+        # Its recipient does not read what it was sent: it gets no more for now, whatever its credit.
+        self.is_held = False
         self.in_flight = PositionSet()
 
 
@@ -54,6 +56,7 @@ class Distribution:
         self.subscription = subscription
         self.consumers: deque[Consumer] = deque()
         self._returned = PositionSet()
+        self._waiting = PositionSet()
         self._next_new = subscription.cursor
         # What lay below this mark when the node started may have been seen before (decision 12).
         self._seen_before = subscription.delivered
@@ -70,7 +73,9 @@ class Distribution:
         """Some of what the consumer had in flight comes back. What of it really was in flight.
 
         It is delivered again when the record that counts its return was applied, and `give_again` says so: then
-        the next recipient is told how often it came back, whatever happens to this node.
+        the next recipient is told how often it came back, whatever happens to this node. What else the consumer
+        had waits for that too, and then comes again in its order, behind or before what came back (decision 11):
+        the client drops what it has of the older generation.
         """
         taken = []
         for first, last in ranges:
@@ -82,11 +87,15 @@ class Distribution:
                 position = consumer.in_flight.first_present(stop + 1, last)
         if taken:
             consumer.generation += 1
+            for first, last in list(consumer.in_flight.ranges()):
+                consumer.in_flight.remove(first, last)
+                self._waiting.add(first, last)
         return taken
 
     def give_again(self, ranges: list[tuple[int, int]]) -> None:
-        """The return of these was counted: whatever of them is not confirmed is due again."""
-        for first, last in ranges:
+        """The return of these was counted: whatever of them is not confirmed is due again, and what waited for it."""
+        waiting, self._waiting = list(self._waiting.ranges()), PositionSet()
+        for first, last in [*ranges, *waiting]:
             position = max(first, self.subscription.cursor)
             while position <= last:
                 position = self.subscription.done.first_missing(position)
@@ -100,6 +109,7 @@ class Distribution:
         """The subscription is past these now, whoever had them."""
         for first, last in ranges:
             self._returned.remove(first, last)
+            self._waiting.remove(first, last)
             for consumer in self.consumers:
                 consumer.in_flight.remove(first, last)
 
@@ -134,7 +144,7 @@ class Distribution:
 
     def _next_consumer(self) -> Consumer | None:
         for _ in range(len(self.consumers)):
-            if self.consumers[0].credit > 0:
+            if self.consumers[0].credit > 0 and not self.consumers[0].is_held:
                 return self.consumers[0]
             self.consumers.rotate(-1)
         return None

@@ -13,8 +13,8 @@ from typing import Protocol
 from holdfast.delivery.distribution import Consumer, Delivery, Distribution
 from holdfast.destinations.destination import Destination, Subscription
 from holdfast.destinations.records import parse_batch
-from holdfast.errors import NotHeld
-from holdfast.journal.format import Kind, Record
+from holdfast.errors import JournalCorrupt, NotHeld
+from holdfast.journal.format import LSN, Kind, Record
 from holdfast.journal.journal import Journal
 from holdfast.journal.lookup import HeldRead
 from holdfast.journal.storage import Buffer
@@ -47,6 +47,8 @@ class Distributor:
         self._cache_bytes = 0
         self._wanted: OrderedDict[int, list[Callable[[Parts | None], None]]] = OrderedDict()
         self._reading = 0
+        # Records that could not be read: whoever needs one waits for a repair, and is not asked for it again.
+        self._damaged: set[int] = set()
 
     # -- consumers ---------------------------------------------------------------------------------------
 
@@ -70,6 +72,15 @@ class Distributor:
         """Something changed: there may be something to deliver."""
         self._due[distribution.subscription.number] = distribution
 
+    @property
+    def has_due(self) -> bool:
+        """Whether `distribute` has something to look at."""
+        return bool(self._due)
+
+    def consumer_count(self, subscription_number: int) -> int:
+        found = self._distributions.get(subscription_number)
+        return 0 if found is None else len(found.consumers)
+
     def take_in(self, changes: Sequence[Change]) -> None:
         """Learn what records have changed."""
         for change in changes:
@@ -92,7 +103,8 @@ class Distributor:
         return [
             (number, distribution.delivered_position)
             for number, distribution in self._distributions.items()
-            if distribution.delivered_position > distribution.subscription.delivered
+            if distribution.delivered_position
+            > max(distribution.subscription.delivered, distribution.subscription.cursor)
         ]
 
     # -- delivering --------------------------------------------------------------------------------------
@@ -126,7 +138,9 @@ class Distributor:
     # -- bytes -------------------------------------------------------------------------------------------
 
     def keep(self, lsn: int, parts: Parts) -> None:
-        """A batch that was just recorded: it is likely to be delivered soon."""
+        """A batch that was just recorded, or read: it is likely to be delivered soon."""
+        if lsn in self._cache:
+            return  # two have asked for it
         self._cache[lsn] = parts
         self._cache_bytes += sum(map(len, parts))
         while self._cache_bytes > CACHE_BYTES_MAX:
@@ -135,14 +149,15 @@ class Distributor:
 
     def _read_for(self, distribution: Distribution, lsn: int) -> None:
         def arrived(parts: Parts | None) -> None:
-            self.is_due(distribution)
+            if lsn not in self._damaged:
+                self.is_due(distribution)
 
         self.want(lsn, arrived)
 
     def want(self, lsn: int, arrived: Callable[[Parts | None], None]) -> None:
-        """Ask for the batch in a held record. `arrived` gets it, or None if it is no longer held."""
+        """Ask for the batch in a held record. `arrived` gets it, or None if it is not held, or damaged."""
         parts = self._cache.get(lsn)
-        if parts is not None:
+        if parts is not None or lsn in self._damaged:
             arrived(parts)
         else:
             self._wanted.setdefault(lsn, []).append(arrived)
@@ -163,9 +178,15 @@ class Distributor:
         return None
 
     def finish_read(self, read: HeldRead) -> None:
-        """The batch was read. Raises `JournalCorrupt` if it is damaged."""
+        """The batch was read. Raises `JournalCorrupt` if it is damaged: then those wait who need it, and no others."""
         self._reading -= 1
-        record = read.finish()
+        try:
+            record = read.finish()
+        except JournalCorrupt:
+            self._damaged.add(read.lsn)
+            for arrived in read.waiting:
+                arrived(None)
+            raise
         parts = (batch_in(record),)
         self.keep(read.lsn, parts)
         for arrived in read.waiting:
@@ -173,8 +194,10 @@ class Distributor:
 
 
 def batch_in(record: Record) -> memoryview:
-    """The batch in a record of kind `BATCH` or `TRANSACTION_BATCH`."""
+    """The batch in a record of kind `BATCH`, `TRANSACTION_BATCH` or `BOOT_EVENT`."""
     payload: Buffer = record.payload
+    if record.kind == Kind.BOOT_EVENT:
+        return memoryview(payload)[LSN.size :]
     if record.kind == Kind.TRANSACTION_BATCH:
         _, payload = parse_transaction(payload)
     return parse_batch(payload).batch

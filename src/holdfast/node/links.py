@@ -59,7 +59,10 @@ class SessionLink:
         self.epoch = epoch
         self.outlet = outlet
         self.is_open = True
+        self.is_held = False
         self.consumers: dict[int, ConsumerLink] = {}
+        # Consumers whose subscription is not committed yet.
+        self.opening: set[int] = set()
         # The last sequence appended for each destination: recorded, though perhaps not durable yet.
         self.appended: dict[int, int] = dict(sequences)
         # What is to be confirmed when its record is committed: (lsn, destination, sequence), (lsn, number).

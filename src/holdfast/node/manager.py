@@ -24,7 +24,7 @@ from holdfast.destinations.records import (
     pack_ranges,
 )
 from holdfast.errors import JournalFull, refusal
-from holdfast.journal.format import Kind, Section
+from holdfast.journal.format import LSN, Kind, Section
 from holdfast.journal.journal import Journal
 from holdfast.journal.space import Budget
 from holdfast.journal.storage import Buffer
@@ -37,6 +37,14 @@ from holdfast.sessions.session import session_number
 
 Then = Callable[[], None]
 Ranges = Sequence[tuple[int, int]]
+
+# What clients can make without end has a maximum: all of it has its place in every checkpoint.
+SESSIONS_MAX = 10_000
+DESTINATIONS_MAX = 10_000
+SUBSCRIPTIONS_MAX = 10_000
+RANGE_BYTES = 16
+# What a record of ranges has before them, at the most.
+RANGES_PREFIX_BYTES = 24
 
 
 class MessageManager:
@@ -52,7 +60,17 @@ class MessageManager:
         self._owed: deque[tuple[Section, Kind, bytes]] = deque()
         self._next_number = state.next_number
         self._next_session = 1
-        self._making: dict[str, int] = {}
+        # Destinations and subscriptions whose records are not committed yet, each with its lsn.
+        self._making: dict[str, tuple[int, str]] = {}
+        self._subscribing: dict[tuple[int, str], int] = {}
+        # Sessions whose opening, or end, is not committed yet; subscriptions that have ended, but are still there.
+        self._opening: dict[int, int] = {}
+        self._ending: set[int] = set()
+        self._ended_subscriptions: set[int] = set()
+        self._idle_since_s: dict[int, float] = {}
+        self._ranges_max = (
+            journal.config.acknowledgement_record_bytes_max - RANGES_PREFIX_BYTES
+        ) // RANGE_BYTES
 
     # -- records -----------------------------------------------------------------------------------------
 
@@ -95,28 +113,36 @@ class MessageManager:
         self, outlet: Outlet, *, text: str, lifetime_s: int, opened: Callable[[SessionLink, bool], None]
     ) -> None:
         """Open a session, or resume the one of this name. Raises `Refused` if there is none such."""
-        number = self._new_session_number()
-        epoch = 1
-        if text:
-            resumed = session_number(text)
-            session = None if resumed is None else self.state.sessions.get(resumed)
-            if session is None:
-                raise refusal(
-                    "session.unknown", f"there is no session {text}: its lifetime is over, or it never was"
-                )
-            number, epoch = session.number, session.epoch + 1
-            self._fence(number)
+        number, epoch = self._resumed(text) if text else (self._new_session_number(), 1)
         record = SessionRecord(number, epoch, lifetime_s)
         lsn = self._append_control(Kind.SESSION, msgspec.msgpack.encode(record), Section.SESSIONS)
+        self._opening[number] = epoch
+        self._fence(number)
 
         def committed() -> None:
+            if self._opening[number] != epoch:
+                outlet.fenced()  # another has resumed it in the same moment, and was later
+                return
+            del self._opening[number]
             link = SessionLink(number, epoch, outlet, self.state.sessions[number].sequences)
             self._links[number] = link
             opened(link, bool(text))
 
         self._when_committed(lsn, committed)
 
+    def _resumed(self, text: str) -> tuple[int, int]:
+        """Number and next epoch of the session of this name."""
+        number = session_number(text)
+        session = None if number is None or number in self._ending else self.state.sessions.get(number)
+        if session is None:
+            raise refusal(
+                "session.unknown", f"there is no session {text}: its lifetime is over, or it never was"
+            )
+        return session.number, max(session.epoch, self._opening.get(session.number, 0)) + 1
+
     def _new_session_number(self) -> int:
+        if len(self.state.sessions) + len(self._opening) >= SESSIONS_MAX:
+            raise refusal("limit.sessions", f"there are {SESSIONS_MAX} sessions, which is the maximum")
         self._next_session += 1
         return self.journal.run << 32 | self._next_session - 1
 
@@ -140,8 +166,35 @@ class MessageManager:
     def end_session(self, link: SessionLink, then: Then) -> None:
         """The client has no further use for the session."""
         self.disconnect(link)
-        payload = msgspec.msgpack.encode(SessionEndRecord(link.number))
-        self._when_committed(self._append_control(Kind.SESSION_END, payload, Section.SESSIONS), then)
+        self._end_session(link.number, then)
+
+    def _end_session(self, number: int, then: Then) -> None:
+        payload = msgspec.msgpack.encode(SessionEndRecord(number))
+        lsn = self._append_control(Kind.SESSION_END, payload, Section.SESSIONS)
+        self._ending.add(number)
+
+        def ended() -> None:
+            self._ending.discard(number)
+            then()
+
+        self._when_committed(lsn, ended)
+
+    def expire_sessions(self, now_s: float) -> int:
+        """Now and then: end the sessions that nobody was connected to for longer than their lifetime.
+
+        How many. `now_s` is of any clock that never goes back; a restart of the node begins the time anew.
+        Raises `JournalFull`: the rest is ended the next time.
+        """
+        expired = 0
+        idle_since_s, self._idle_since_s = self._idle_since_s, {}
+        for number, session in self.state.sessions.items():
+            if number in self._links or number in self._opening or number in self._ending:
+                continue
+            since_s = self._idle_since_s[number] = idle_since_s.get(number, now_s)
+            if now_s - since_s >= session.lifetime_s:
+                self._end_session(number, lambda: None)
+                expired += 1
+        return expired
 
     # -- destinations ------------------------------------------------------------------------------------
 
@@ -158,11 +211,15 @@ class MessageManager:
             raise refusal("destination.unknown", f"there is no destination {name}; declare it with its kind")
         if kind not in tuple(DestinationKind):
             raise refusal("destination.kind", f"{kind!r} is neither queue nor topic")
-        lsn = self._making.get(name)
-        if lsn is None:
+        if name not in self._making:
+            if len(self.state.destinations) + len(self._making) >= DESTINATIONS_MAX:
+                raise refusal("limit.destinations", f"there are {DESTINATIONS_MAX} destinations, the maximum")
             record = DestinationRecord(self._take_number(), name, kind)
             lsn = self._append_control(Kind.DESTINATION, msgspec.msgpack.encode(record))
-            self._making[name] = lsn
+            self._making[name] = lsn, kind
+        lsn, kind_made = self._making[name]
+        if kind != kind_made:
+            raise refusal("destination.kind", f"{name} is a {kind_made}, not a {kind}")
 
         def made() -> None:
             self._making.pop(name, None)
@@ -231,9 +288,29 @@ class MessageManager:
             last_sequence = first_sequence + len(batch) - 1
             link.appended[destination] = max(link.appended.get(destination, 0), last_sequence)
 
-    def _append_batch(self, kind: Kind, prefix: bytes, batch: Batch) -> int:
+    def send_event(self, event: Batch, *, destination: int = 0, boot_sequence: int = 0) -> int:
+        """Record what the node itself says, out of the reserve if need be (E4). Its lsn. Raises `JournalFull`.
+
+        It goes to a destination, or is the copy of an event in the boot section, which is a message of the log.
+        """
+        if boot_sequence:
+            prefix, kind, section = LSN.pack(boot_sequence), Kind.BOOT_EVENT, Section.BOOT
+        else:
+            prefix = pack_batch_prefix(destination, (Run(0, 0, len(event)),))
+            kind, section = Kind.BATCH, Section.MESSAGES
+        return self._append_batch(kind, prefix, event, section=section, budget=Budget.SYSTEM_EVENTS)
+
+    def _append_batch(
+        self,
+        kind: Kind,
+        prefix: bytes,
+        batch: Batch,
+        *,
+        section: Section = Section.MESSAGES,
+        budget: Budget = Budget.MESSAGES,
+    ) -> int:
         header, rest = stamp(batch, self._ids.origin, self._ids.take(len(batch)))
-        lsn = self.journal.append(Section.MESSAGES, kind, (prefix, header, rest), is_held=True)
+        lsn = self.journal.append(section, kind, (prefix, header, rest), is_held=True, budget=budget)
         self.distributor.keep(lsn, (header, rest))
         return lsn
 
@@ -252,7 +329,7 @@ class MessageManager:
         then: Then,
     ) -> None:
         """Open a consumer, and the subscription that it needs. Raises `Refused`."""
-        if consumer in link.consumers:
+        if consumer in link.consumers or consumer in link.opening:
             raise refusal("consumer.known", f"consumer {consumer} is open already")
         destination = self.destination(destination_name)
         if destination.kind is DestinationKind.QUEUE:
@@ -266,23 +343,48 @@ class MessageManager:
             then()
             return
         name = subscription_name or f"{link.number:016x}.{consumer}"
-        found = [s for s in destination.subscriptions.values() if s.name == name]
-        if found:
-            self._open_consumer(link, consumer, destination, found[0], credit)
+        found = self._subscription(destination, name)
+        if found is not None:
+            self._open_consumer(link, consumer, destination, found, credit)
             then()
             return
-        record = SubscriptionRecord(
-            self._take_number(), destination.number, name, bool(subscription_name) and is_durable, from_start
+        lsn = self._make_subscription(
+            destination, name, is_durable=bool(subscription_name) and is_durable, from_start=from_start
         )
-        lsn = self._append_control(Kind.SUBSCRIPTION, msgspec.msgpack.encode(record))
+        link.opening.add(consumer)
 
         def made() -> None:
+            self._subscribing.pop((destination.number, name), None)
+            link.opening.discard(consumer)
+            made_one = self._subscription(destination, name)
+            assert made_one is not None, "it cannot end before somebody knows of it"
             if link.is_open:
-                made_one = destination.subscriptions[record.number]
                 self._open_consumer(link, consumer, destination, made_one, credit)
+            else:
+                self._end_unused(made_one)
             then()
 
-        self._when_committed(lsn, made)
+        self._when_committed(max(lsn, self._last_awaited()), made)
+
+    def _make_subscription(
+        self, destination: Destination, name: str, *, is_durable: bool, from_start: bool
+    ) -> int:
+        """The lsn of its record, whoever asked for it first."""
+        lsn = self._subscribing.get((destination.number, name))
+        if lsn is None:
+            if len(self.state.subscriptions) + len(self._subscribing) >= SUBSCRIPTIONS_MAX:
+                raise refusal("limit.subscriptions", f"there are {SUBSCRIPTIONS_MAX} of them, the maximum")
+            record = SubscriptionRecord(self._take_number(), destination.number, name, is_durable, from_start)
+            lsn = self._append_control(Kind.SUBSCRIPTION, msgspec.msgpack.encode(record))
+            self._subscribing[destination.number, name] = lsn
+        return lsn
+
+    def _subscription(self, destination: Destination, name: str) -> Subscription | None:
+        """The subscription of this name, unless its end is recorded and only not committed yet."""
+        for subscription in destination.subscriptions.values():
+            if subscription.name == name and subscription.number not in self._ended_subscriptions:
+                return subscription
+        return None
 
     def _open_consumer(
         self,
@@ -294,6 +396,7 @@ class MessageManager:
     ) -> None:
         distribution = self.distributor.of(destination, subscription)
         opened = ConsumerLink(link.outlet, number, distribution, credit=credit)
+        opened.consumer.is_held = link.is_held
         link.consumers[number] = opened
         self.distributor.add(distribution, opened.consumer)
 
@@ -302,26 +405,53 @@ class MessageManager:
         opened.consumer.credit += messages
         self.distributor.is_due(opened.distribution)
 
+    def hold_deliveries(self, link: SessionLink, *, is_held: bool) -> None:
+        """The client does not read, or reads again: meanwhile its consumers get nothing, and others their share."""
+        link.is_held = is_held
+        for opened in link.consumers.values():
+            opened.consumer.is_held = is_held
+            self.distributor.is_due(opened.distribution)
+
     def close_consumer(self, link: SessionLink, number: int) -> None:
         """What it had comes back; a subscription that is not durable goes with its last consumer."""
         closed = self._consumer(link, number)
         del link.consumers[number]
         distribution = closed.distribution
         self._return(distribution.subscription, distribution.remove(closed.consumer))
-        subscription = distribution.subscription
-        if not subscription.is_durable and not distribution.consumers:
-            self.distributor.forget(subscription.number)
+        self._end_unused(distribution.subscription)
+
+    def _end_unused(self, subscription: Subscription) -> None:
+        """A subscription that is not durable goes with its last consumer."""
+        number = subscription.number
+        is_wanted = subscription.is_durable or self.distributor.consumer_count(number)
+        if not is_wanted and number not in self._ended_subscriptions:
+            self._forget(subscription)
             self._append_soon(Section.NODE, Kind.SUBSCRIPTION_END, _end_of(subscription))
+
+    def end_leftover_subscriptions(self) -> None:
+        """After a start: those that were to go with consumers who have gone with the last start."""
+        for _, subscription in list(self.state.subscriptions.values()):
+            self._end_unused(subscription)
+
+    def _forget(self, subscription: Subscription) -> None:
+        self.distributor.forget(subscription.number)
+        self._ended_subscriptions.intersection_update(self.state.subscriptions)
+        self._ended_subscriptions.add(subscription.number)
 
     def unsubscribe(self, destination_name: str, subscription_name: str, then: Then) -> None:
         destination = self.destination(destination_name)
-        for subscription in destination.subscriptions.values():
-            if subscription.name == subscription_name and subscription_name:
-                lsn = self._append_control(Kind.SUBSCRIPTION_END, _end_of(subscription))
-                self.distributor.forget(subscription.number)
-                self._when_committed(lsn, then)
-                return
-        raise refusal("subscription.unknown", f"{destination_name} has no subscription {subscription_name!r}")
+        subscription = self._subscription(destination, subscription_name) if subscription_name else None
+        if subscription is None:
+            raise refusal(
+                "subscription.unknown", f"{destination_name} has no subscription {subscription_name!r}"
+            )
+        if self.distributor.consumer_count(subscription.number):
+            raise refusal(
+                "subscription.in_use", f"{subscription_name} has consumers: close them before it is removed"
+            )
+        lsn = self._append_control(Kind.SUBSCRIPTION_END, _end_of(subscription))
+        self._forget(subscription)
+        self._when_committed(lsn, then)
 
     def _consumer(self, link: SessionLink, number: int) -> ConsumerLink:
         found = link.consumers.get(number)
@@ -335,18 +465,29 @@ class MessageManager:
         """The recipient has these: it is told when that is durable."""
         subscription = self._consumer(link, consumer).distribution.subscription
         checked = self._check_ranges(subscription, ranges)
-        payload = pack_ranges(subscription.number, checked)
+        kind, prefix = Kind.ACKNOWLEDGEMENT, b""
         if transaction:
+            kind = Kind.TRANSACTION_ACKNOWLEDGEMENT
             prefix = pack_transaction(TransactionKey(link.number, transaction))
-            lsn = self._append_acknowledgement(Kind.TRANSACTION_ACKNOWLEDGEMENT, prefix + payload)
-        else:
-            lsn = self._append_acknowledgement(Kind.ACKNOWLEDGEMENT, payload)
+        lsn = 0
+        for payload in self._pack_ranges(subscription, checked):
+            # Should only the first of several find room: to record them again changes nothing.
+            lsn = self._append_acknowledgement(kind, prefix + payload)
         link.unacknowledged.append((lsn, number))
+
+    def _pack_ranges(self, subscription: Subscription, ranges: Ranges) -> list[bytes]:
+        """In as many parts as the largest record asks for: mostly one."""
+        return [
+            pack_ranges(subscription.number, ranges[start : start + self._ranges_max])
+            for start in range(0, len(ranges), self._ranges_max)
+        ]
 
     def _append_acknowledgement(self, kind: Kind, payload: Buffer) -> int:
         return self.journal.append(Section.MESSAGES, kind, (payload,), budget=Budget.ACKNOWLEDGEMENTS)
 
     def _check_ranges(self, subscription: Subscription, ranges: Ranges) -> list[tuple[int, int]]:
+        if subscription.number not in self.state.subscriptions:
+            raise refusal("subscription.unknown", "the subscription of this consumer was removed")
         destination = self.state.subscriptions[subscription.number][0]
         for first, last in ranges:
             if not 1 <= first <= last < destination.next_position:
@@ -364,14 +505,16 @@ class MessageManager:
         link.unacknowledged.append((self.journal.next_lsn - 1, number))
 
     def _return(self, subscription: Subscription, ranges: Ranges) -> None:
-        if ranges:
-            self._append_soon(Section.MESSAGES, Kind.RETURN, pack_ranges(subscription.number, ranges))
+        for payload in self._pack_ranges(subscription, ranges):
+            self._append_soon(Section.MESSAGES, Kind.RETURN, payload)
 
     def mark_delivered(self) -> None:
         """Now and then: let the journal know what was delivered, without waiting for it (decision 12)."""
         marks = self.distributor.delivered_marks()
-        if marks and not self._owed:
-            self._append_soon(Section.MESSAGES, Kind.DELIVERED, pack_marks(marks))
+        if not self._owed:
+            for start in range(0, len(marks), self._ranges_max):
+                part = marks[start : start + self._ranges_max]
+                self._append_soon(Section.MESSAGES, Kind.DELIVERED, pack_marks(part))
 
     # -- transactions ------------------------------------------------------------------------------------
 
@@ -404,15 +547,16 @@ class MessageManager:
         self._when_committed(max(lsn, self._last_awaited()), then)
 
     def _is_open(self, key: TransactionKey) -> bool:
-        """Whether any part of the transaction is recorded, applied or not."""
-        if (key.session, key.number) in self.state.transactions:
-            return True
+        """Whether any part of the transaction is recorded, applied or not, and it was not rolled back since."""
+        is_open = (key.session, key.number) in self.state.transactions
         prefix = pack_transaction(key)
-        kinds = (Kind.TRANSACTION_BATCH, Kind.TRANSACTION_ACKNOWLEDGEMENT)
-        return any(
-            record.kind in kinds and bytes(record.parts[0][: len(prefix)]) == prefix
-            for record in self.journal.unapplied
-        )
+        parts = (Kind.TRANSACTION_BATCH, Kind.TRANSACTION_ACKNOWLEDGEMENT)
+        for record in self.journal.unapplied:
+            if record.kind in parts and bytes(record.parts[0][: len(prefix)]) == prefix:
+                is_open = True
+            elif record.kind == Kind.ROLLBACK and bytes(record.parts[0]) == prefix:
+                is_open = False
+        return is_open
 
 
 def _end_of(subscription: Subscription) -> bytes:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast.destinations.destination import Destination, DestinationKind, HeldBatch, Subscription
+from holdfast.destinations.names import LOG
 from holdfast.destinations.records import (
     BatchRecord,
     DestinationRecord,
@@ -80,6 +81,7 @@ class MessageState:
             Kind.TRANSACTION_ACKNOWLEDGEMENT: self._apply_transaction_acknowledgement,
             Kind.COMMIT: self._apply_commit,
             Kind.ROLLBACK: self._apply_rollback,
+            Kind.BOOT_EVENT: self._apply_boot_event,
         }
 
     def apply(self, record: Record) -> Sequence[int]:
@@ -184,6 +186,11 @@ class MessageState:
             if found is not None:
                 found[1].delivered = max(found[1].delivered, position)
         return ()
+
+    def _apply_boot_event(self, record: Record) -> Sequence[int]:
+        """What the node had to say while it booted is a message of its log (E5)."""
+        log = self.by_name.get(LOG)
+        return (record.lsn,) if log is None else self._make_visible(record.lsn, log.number, 1)
 
     # -- sessions and transactions -----------------------------------------------------------------------
 

@@ -117,10 +117,17 @@ class History:
 
     def check_delivered(self, *, recipient: str, destination: str) -> None:
         """At the end, with everything drained: was all that was confirmed received?"""
-        seen = self._of(recipient, destination)
-        for token in sorted(self.confirmed):
-            if self.sent[token].destination == destination and token not in seen.received:
-                self._violated("nothing is lost", token, f"confirmed, but {recipient} never received it")
+        for token in sorted(self.undelivered(recipient=recipient, destination=destination)):
+            self._violated("nothing is lost", token, f"confirmed, but {recipient} never received it")
+
+    def undelivered(self, *, recipient: str, destination: str) -> list[str]:
+        """What was confirmed, and has not come to this recipient yet."""
+        received = self._of(recipient, destination).received
+        return [
+            token
+            for token in self.confirmed
+            if token not in received and self.sent[token].destination == destination
+        ]
 
     def check_session_order(self) -> None:
         """Positions follow the order of sending, session by session and destination by destination."""

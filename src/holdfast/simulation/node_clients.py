@@ -245,7 +245,8 @@ class Recipient(SimulatedClient):
         self._number += 1
         ranges = [(position, position) for position in sorted(positions)]
         self._manager.give_back(self.link, consumer=1, number=self._number, ranges=ranges)
-        self._let_go(positions)
+        # All that it has comes again, in its order: what it holds is of an older generation now.
+        self._let_go(dict(self._in_hand))
 
     def _let_go(self, positions: dict[int, str]) -> None:
         for position in positions:
