@@ -66,7 +66,7 @@ class TestInspect:
         assert "stopped in good order" in result.stdout
         assert "9 records" in result.stdout
         assert "segment-000000" in result.stdout
-        assert "segments of 65,536 bytes: 4 unused, 1 in use." in result.stdout
+        assert "segments of 65,536 bytes: 5 unused, 1 in use." in result.stdout
 
     def test_programs_see_stable_keys(self, directory: Path) -> None:
         seen = run_json("inspect", directory)
