@@ -10,7 +10,7 @@ from tests.gateways.wire_client import ServedNode, send
 
 
 def test_a_damaged_record_is_not_delivered_and_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.node.distributor.CACHE_BYTES_MAX", 0)
+    monkeypatch.setattr("holdfast.node.distributor.CACHE_BYTES_MAX", 60)
     served = ServedNode()
     node = served.node
     client = served.session()

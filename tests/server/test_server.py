@@ -41,7 +41,7 @@ def test_up_starts_with_nothing_configured_and_says_where_it_is(tmp_path: Path) 
         assert server.stop() == 0
 
 
-@pytest.mark.spec("E2", "S4")
+@pytest.mark.spec("E2")
 def test_what_was_confirmed_survives_a_kill_and_is_received_once(config: Path) -> None:
     with ServerProcess("serve", "--config", config) as server:
         sender = RawClient(server.port)

@@ -85,8 +85,10 @@ def _print_ready(ready: Ready) -> None:
     typer.secho(f"Holdfast is up: holdfast://{ready.host}:{ready.port}/", fg="green")
     typer.echo(f"node {ready.node}, start {ready.run}, data in {ready.data}; {held}.")
     typer.echo("")
+    url = "" if ready.port == DEFAULT_PORT else f" --url holdfast://{ready.host}:{ready.port}/"
     typer.echo("Next, in another terminal:")
-    typer.echo(f"  holdfast journal inspect {ready.data}/journal     what is on the disk")
-    typer.echo("  holdfast --help                                 what else there is")
+    typer.echo(f'  holdfast send orders "one coffee"{url}')
+    typer.echo(f"  holdfast receive orders{url}")
+    typer.echo(f"  holdfast status{url}")
     typer.echo("")
     typer.echo("Ctrl-C stops it; what was confirmed is kept.")

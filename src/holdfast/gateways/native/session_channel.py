@@ -13,16 +13,10 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Final
 
-from holdfast.errors import BatchError, JournalFull, ProtocolError, Refused, refusal
-from holdfast.gateways.native.limits import (
-    BORROW_BYTES_MIN,
-    GATHER_BYTES_MAX,
-    GATHER_ROW_BYTES,
-    GATHER_ROWS_MAX,
-    ConnectionLimits,
-)
+from holdfast.errors import JournalFull, ProtocolError, Refused, refusal
+from holdfast.gateways.native.gathering import as_one, gather_sends
+from holdfast.gateways.native.limits import GATHER_BYTES_MAX, ConnectionLimits
 from holdfast.gateways.native.output import Output
-from holdfast.message import Batch, gather
 from holdfast.node.distributor import Parts
 from holdfast.node.links import SessionLink
 from holdfast.node.manager import MessageManager
@@ -30,7 +24,6 @@ from holdfast.sessions.session import session_text
 from holdfast.wire import (
     Acknowledge,
     Acknowledged,
-    Buffer,
     CloseConsumer,
     CloseSession,
     Commit,
@@ -146,43 +139,22 @@ class SessionChannel:
             self._check_sendable(frame.destination)
         if len(link.unconfirmed) >= self._limits.unconfirmed_max:
             raise JournalFull("memory", f"{len(link.unconfirmed)} sends of one session wait for the disk")
-        batches = [_checked(frame.batch)]
-        if not frame.transaction and _keeps_its_size(batches[0]):
-            self._gather(frame, batches, following)
+        batches = gather_sends(
+            frame, following, channel=self._number, record_bytes_max=self._gather_bytes_max
+        )
         try:
             self._manager.send(
                 link,
                 destination=frame.destination,
                 transaction=frame.transaction,
                 first_sequence=frame.first_sequence,
-                batch=_as_one(batches),
+                batch=as_one(batches),
             )
         except (
             Refused
         ) as refused:  # one answer for all of them: what is wrong with the first is wrong with the rest
             self._output.put(self._number, Error(code=refused.server_code, message=str(refused)))
         return len(batches)
-
-    def _gather(self, first: Send, batches: list[Batch], following: Iterable[tuple[int, Frame]]) -> None:
-        """Add the sends that carry on from the first one (decision 4), as far as they fit in one record."""
-        rows = batches[0].row_count
-        room_bytes = self._gather_bytes_max - len(first.batch) - rows * GATHER_ROW_BYTES
-        for number, frame in following:
-            if (
-                number != self._number
-                or type(frame) is not Send
-                or frame.first_sequence != first.first_sequence + rows
-                or frame.destination != first.destination
-                or frame.transaction
-                or len(frame.batch) > room_bytes
-            ):
-                return
-            batch = _checked(frame.batch)
-            rows += batch.row_count
-            room_bytes -= len(frame.batch) + batch.row_count * GATHER_ROW_BYTES
-            if room_bytes < 0 or rows > GATHER_ROWS_MAX or not _keeps_its_size(batch):
-                return
-            batches.append(batch)
 
     def _check_sendable(self, number: int) -> None:
         destination = self._manager.state.destinations.get(number)
@@ -307,33 +279,6 @@ class SessionChannel:
         if self.is_keeping is not self._is_flow_blocked:
             self._is_flow_blocked = self.is_keeping
             self._output.put(self._number, Flow(0, self.is_keeping))
-
-
-def _checked(data: Buffer) -> Batch:
-    """A batch from outside, in place. Raises `ProtocolError`."""
-    try:
-        batch = Batch.parse(data).validate()
-    except BatchError as error:
-        raise ProtocolError(f"SEND: {error}", reason_code="protocol.malformed") from None
-    if batch.has_ids:
-        raise ProtocolError(
-            "SEND: the batch has ids, which only nodes give", reason_code="protocol.malformed"
-        )
-    return batch
-
-
-def _keeps_its_size(batch: Batch) -> bool:
-    """Whether it takes about as much room among others: no value stands for many rows, which would each need it."""
-    *_, constant_columns = batch.header
-    return batch.row_count == 1 or not constant_columns
-
-
-def _as_one(batches: list[Batch]) -> Batch:
-    """All of it as one batch, which does not keep much more than itself in memory."""
-    if len(batches) > 1:
-        return Batch.parse(gather(batches))
-    (batch,) = batches
-    return batch if batch.nbytes >= BORROW_BYTES_MIN else Batch.parse(bytes(batch.buffer))
 
 
 _HANDLERS: Final[dict[type[Frame], Callable[[SessionChannel, Any], None]]] = {
